@@ -31,7 +31,7 @@ export function count(value: number): string {
 }
 
 /** 1 → "1 node", 1200 → "1,200 nodes". */
-export function counted(value: number, one: string, many = `${one}s`): string {
+export function pluralize(value: number, one: string, many = `${one}s`): string {
   return `${count(value)} ${value === 1 ? one : many}`;
 }
 

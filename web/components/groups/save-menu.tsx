@@ -39,7 +39,7 @@ export function SaveMenu({ group }: { group: Schemas["GroupView"] }) {
     try {
       await make(abort.signal);
     } catch (error) {
-      if (!abort.signal.aborted) toast.failed(error);
+      if (!abort.signal.aborted) toast.error(error);
     } finally {
       setDoing(null);
     }

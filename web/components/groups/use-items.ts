@@ -3,7 +3,7 @@
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { client, type Schemas } from "@/lib/api/client";
 import { PAGED } from "@/lib/paging";
-import { usePace } from "./use-pace";
+import { useRefetchOnNews } from "./use-refetch-on-news";
 
 export type GroupItem = Schemas["GroupItem"];
 export type Which = "all" | "results" | "failures" | "waiting";
@@ -26,7 +26,7 @@ export async function itemPage(
 
 export function useItems(groupId: string, which: Which) {
   const queryKey = ["group-items", groupId, which];
-  usePace(groupId, queryKey);
+  useRefetchOnNews(groupId, queryKey);
   return useInfiniteQuery({
     queryKey,
     queryFn: ({ pageParam, signal }) => itemPage(groupId, which, { after: pageParam, signal }),

@@ -20,7 +20,7 @@ interface DownloadAllProps {
 
 /** All files in one archive; a single one as it is. */
 export function DownloadAll({ files, name, hint, trigger }: DownloadAllProps) {
-  const say = useToast();
+  const toast = useToast();
   const [pending, setPending] = useState(false);
   const [large, setLarge] = useState(false);
   const size = files.reduce((sum, file) => sum + file.size, 0);
@@ -34,7 +34,7 @@ export function DownloadAll({ files, name, hint, trigger }: DownloadAllProps) {
       for (const file of files) archived.push({ name: file.name, input: await readArtifact(file.digest) });
       saveFile(await zipFiles(archived), `${name}.zip`);
     } catch (error) {
-      say.failed(error);
+      toast.error(error);
     } finally {
       setPending(false);
     }

@@ -8,7 +8,7 @@ import { Empty } from "@/components/ui/states";
 import { Ago, Money, Took } from "@/components/ui/values";
 import type { Schemas } from "@/lib/api/client";
 import { bytes, duration, megabytes } from "@/lib/format";
-import { plain } from "@/lib/words";
+import { humanize } from "@/lib/labels";
 import type { JobDetail } from "./job-page";
 import { SEALED } from "./log-lines";
 
@@ -47,7 +47,7 @@ function One({ attempt, jobError }: { attempt: Attempt; jobError: string | null 
       }
       note={
         <>
-          <bdi>{plain(attempt.reason)}</bdi>
+          <bdi>{humanize(attempt.reason)}</bdi>
           {attempt.resumed !== null &&
             attempt.resumed !== undefined &&
             ` · went on from the checkpoint of attempt ${attempt.resumed}`}

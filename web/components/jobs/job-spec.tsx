@@ -6,6 +6,7 @@ import { Code } from "@/components/ui/copy";
 import { Money } from "@/components/ui/values";
 import { hubUrl, type Schemas } from "@/lib/api/client";
 import { bytes, count, duration, megabytes } from "@/lib/format";
+import { joinWords } from "@/lib/shell-words";
 import type { JobDetail } from "./job-page";
 
 type Needs = Schemas["Needs"];
@@ -19,7 +20,7 @@ export function JobSpec({ job }: { job: JobDetail }) {
         <div className="grid grid-cols-1 gap-3">
           {spec.source && <Code label="Source" text={spec.source} />}
           {spec.argv.length > 0 && (
-            <Code label={spec.kind === "command" ? "Command" : "Arguments"} text={spec.argv.map(shown).join(" ")} wrap />
+            <Code label={spec.kind === "command" ? "Command" : "Arguments"} text={joinWords(spec.argv)} wrap />
           )}
           <Called job={job} />
         </div>
@@ -54,11 +55,6 @@ export function JobSpec({ job }: { job: JobDetail }) {
       </Card>
     </div>
   );
-}
-
-/** A word of a command line as it can be typed. */
-function shown(word: string): string {
-  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }
 
 function Change({ job }: { job: JobDetail }) {

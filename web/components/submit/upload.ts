@@ -1,6 +1,7 @@
 // A file becomes an artifact at the hub: named by its SHA-256, sent in parts, gone on with where it broke.
 import { client } from "@/lib/api/client";
-import { asProblem, isPassing } from "@/lib/api/problem";
+import { asProblem, isTransient } from "@/lib/api/problem";
+import { pause } from "@/lib/pause";
 import type { InputFile } from "./form";
 import { fileDigest } from "./sha256";
 
@@ -43,8 +44,8 @@ export async function upload(file: File, onProgress: (step: Step) => void, signa
     } else {
       // The connection broke, or another tab sends the same: the hub knows how much came.
       failures += 1;
-      if (failures > TRIES_MAX || !(isPassing(asProblem(error)) || asProblem(error).status === 409)) throw error;
-      await pause(failures, signal);
+      if (failures > TRIES_MAX || !(isTransient(asProblem(error)) || asProblem(error).status === 409)) throw error;
+      await backOff(failures, signal);
       state = await retry(askState, signal);
     }
   }
@@ -57,18 +58,12 @@ async function retry<T>(ask: () => Promise<T>, signal: AbortSignal): Promise<T> 
       return await ask();
     } catch (error) {
       signal.throwIfAborted();
-      if (failures >= TRIES_MAX || !isPassing(asProblem(error))) throw error;
-      await pause(failures, signal);
+      if (failures >= TRIES_MAX || !isTransient(asProblem(error))) throw error;
+      await backOff(failures, signal);
     }
   }
 }
 
-function pause(failures: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(resolve, Math.min(500 * 2 ** failures, 10_000));
-    signal.addEventListener("abort", () => {
-      clearTimeout(timer);
-      reject(signal.reason as Error);
-    });
-  });
+function backOff(failures: number, signal: AbortSignal): Promise<void> {
+  return pause(Math.min(500 * 2 ** failures, 10_000), signal).then(() => signal.throwIfAborted());
 }

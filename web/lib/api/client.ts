@@ -1,7 +1,7 @@
 // The one door to the hub: typed by its own description, on its own origin, under its own prefix.
 import createFetchClient from "openapi-fetch";
 import createQueryClient from "openapi-react-query";
-import { notTheHub } from "./problem";
+import { proxyProblem } from "./problem";
 import type { components, paths } from "./schema";
 
 export type Schemas = components["schemas"];
@@ -34,7 +34,7 @@ export const client = createFetchClient<paths>({
 client.use({
   onResponse({ response }) {
     const told = response.status < 400 || response.headers.get("content-type")?.includes("json");
-    return told ? undefined : Response.json(notTheHub(response.status), { status: response.status });
+    return told ? undefined : Response.json(proxyProblem(response.status), { status: response.status });
   },
 });
 

@@ -7,7 +7,7 @@ import { ButtonLink } from "./button";
 import { Page } from "./page";
 import { Empty, Failure } from "./states";
 
-interface UnknownProps {
+interface MissingPageProps {
   kind: "job" | "group" | "node";
   id: string;
   above: ReactNode;
@@ -15,7 +15,7 @@ interface UnknownProps {
   retry: () => void;
 }
 
-export function Unknown({ kind, id, above, error, retry }: UnknownProps) {
+export function MissingPage({ kind, id, above, error, retry }: MissingPageProps) {
   const problem = asProblem(error);
   const isWrong = problem.status === 404 || problem.status === 422;
   if (!isWrong) {

@@ -8,7 +8,7 @@ export function splitWords(line: string): string[] | null {
   for (let at = 0; at < line.length; at += 1) {
     const char = line[at] as string;
     if (char === "'" || char === '"') {
-      const end = closing(line, at);
+      const end = closingQuote(line, at);
       if (end === -1) return null;
       const inside = line.slice(at + 1, end);
       word += char === "'" ? inside : inside.replace(/\\(["\\$`])/g, "$1");
@@ -31,7 +31,7 @@ export function splitWords(line: string): string[] | null {
   return words;
 }
 
-function closing(line: string, open: number): number {
+function closingQuote(line: string, open: number): number {
   const quote = line[open];
   for (let at = open + 1; at < line.length; at += 1) {
     if (quote === '"' && line[at] === "\\") at += 1;

@@ -9,7 +9,7 @@ import { useParam } from "@/lib/use-params";
 import type { useDraft } from "./draft";
 import { fromJob } from "./from-job";
 
-export function useAgain(draft: ReturnType<typeof useDraft>): { loading: boolean; notice: ReactNode } {
+export function useResubmit(draft: ReturnType<typeof useDraft>): { loading: boolean; notice: ReactNode } {
   const [id] = useParam("again");
   const path = { job_id: id };
   const job = $api.useQuery(

@@ -3,7 +3,7 @@ import { ButtonLink } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 
 /** A price is only worth looking at if one can act on it. */
-export function WhatToDo() {
+export function MarketActions() {
   return (
     <Card title="What you can do with it">
       <div className="grid gap-5">
