@@ -6,7 +6,7 @@ import { hubUrl, type Schemas } from "./api/client";
 import { refetchScheduler } from "./refetch-scheduler";
 import { useSession } from "./session";
 
-export type News = Schemas["News"];
+type News = Schemas["News"];
 export type Connection = "connecting" | "live" | "broken";
 
 const RETRY_MIN_MS = 1000;

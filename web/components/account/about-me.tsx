@@ -64,7 +64,7 @@ function Who({ account }: { account: Schemas["AccountView"] }) {
   );
 }
 
-export function Conduct({ conduct }: { conduct: Schemas["ConductView"] | null | undefined }) {
+function Conduct({ conduct }: { conduct: Schemas["ConductView"] | null | undefined }) {
   if (!conduct) return <p className="text-muted">Nothing is known yet.</p>;
   return (
     <div className="grid gap-4">

@@ -17,7 +17,7 @@ import { PAGED, useRows } from "@/lib/paging";
 import { NewKey } from "./new-key";
 import { RotateKey } from "./rotate-key";
 
-export type Key = Schemas["KeyView"];
+type Key = Schemas["KeyView"];
 
 /** What there is room for where an administrator looks at the keys of another. */
 const IN_DIALOG = ["name", "state", "used", "do"];

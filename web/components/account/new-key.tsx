@@ -18,7 +18,7 @@ const SCOPES: [Scope, string][] = [
   ["admin", "What administrators do"],
 ];
 const DAY_S = 86_400;
-export const LIVES = [
+const LIVES = [
   { value: "", label: "Never, until it is revoked" },
   { value: String(7 * DAY_S), label: "In 7 days" },
   { value: String(30 * DAY_S), label: "In 30 days" },

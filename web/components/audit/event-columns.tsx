@@ -8,12 +8,12 @@ import type { HubEvent } from "./event";
 
 export type Names = Record<string, string>;
 
-export function nameOf(id: string, names: Names): string {
+function nameOf(id: string, names: Names): string {
   return names[id] ?? shortId(id);
 }
 
 /** The one thing that an event is about first of all. */
-export function subject(event: HubEvent): string | null {
+function subject(event: HubEvent): string | null {
   return event.job_id ?? event.node_id ?? event.group_id ?? event.account_id ?? null;
 }
 

@@ -22,7 +22,7 @@ import { EntryDialog } from "./entry-dialog";
 import { Sums } from "./sums";
 import { transferLabel } from "./transfer-labels";
 
-export type Entry = Schemas["Entry"];
+type Entry = Schemas["Entry"];
 const ID = /^[A-Za-z0-9_-]{1,64}$/;
 type Kind = NonNullable<Schemas["Kind"]>;
 

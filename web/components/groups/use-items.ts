@@ -10,11 +10,7 @@ export type Which = "all" | "results" | "failures" | "waiting";
 
 const PAGE = 200;
 
-export async function itemPage(
-  groupId: string,
-  which: Which,
-  at: { after: string | null; limit?: number; signal?: AbortSignal },
-) {
+async function itemPage(groupId: string, which: Which, at: { after: string | null; limit?: number; signal?: AbortSignal }) {
   const query = { which, limit: at.limit ?? PAGE, ...(at.after && { after: at.after }) };
   const { data, error } = await client.GET("/groups/{group_id}/items", {
     params: { path: { group_id: groupId }, query },

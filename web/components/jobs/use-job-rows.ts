@@ -14,7 +14,7 @@ const PARTS_AT_ONCE = 4;
 const RETRY_MS = 3000;
 const PROGRESS_MS = 5000; // progress is told without events
 
-export interface JobRows {
+interface JobRows {
   rows: Job[];
   loaded: boolean; // there is something to show…
   stale: boolean; // …but of the filters before

@@ -13,7 +13,7 @@ class Digits {
 
 type Tree = null | boolean | string | Digits | Tree[] | { [name: string]: Tree };
 
-export interface Written {
+interface Written {
   text: string;
   cut: boolean;
   pickled: boolean; // some of it only Python opens

@@ -14,7 +14,7 @@ const WIDTH = 100;
 const HEIGHT = 60;
 
 /** From the cheapest floor up. */
-export function offers(zone: ZoneMarket): Level[] {
+function offers(zone: ZoneMarket): Level[] {
   let sum = 0;
   return [...zone.floors]
     .sort((one, other) => one.price - other.price)
@@ -25,7 +25,7 @@ export function offers(zone: ZoneMarket): Level[] {
 }
 
 /** From the highest ceiling down; those who pay anything come first, at the end of the scale. */
-export function bids(zone: ZoneMarket, end: number): Level[] {
+function bids(zone: ZoneMarket, end: number): Level[] {
   let sum = 0;
   return [...zone.ceilings]
     .sort((one, other) => (other.price ?? end) - (one.price ?? end))

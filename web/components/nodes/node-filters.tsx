@@ -21,7 +21,7 @@ const STATUSES: Schemas["NodeStatus"][] = [
   "revoked",
 ];
 
-export const STATES: Option[] = [
+const STATES: Option[] = [
   { value: "", label: "Any state" },
   { value: "online", label: "Online" },
   ...STATUSES.map((value) => ({ value, label: capitalize(humanize(value)) })),

@@ -2,7 +2,7 @@
 import { ChartLine, Coins, Cpu, Globe, Layers, ListChecks, type LucideIcon, ScrollText, ShieldCheck, Trophy } from "lucide-react";
 import type { Route } from "next";
 
-export interface NavigationItem {
+interface NavigationItem {
   href: Route;
   label: string;
   icon: LucideIcon;

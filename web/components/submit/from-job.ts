@@ -6,7 +6,7 @@ import { EMPTY, type Form } from "./form";
 
 type JobDetail = Schemas["JobDetail"];
 
-export interface Resubmission {
+interface Resubmission {
   form: Form;
   left: string[]; // what a form cannot hold
 }

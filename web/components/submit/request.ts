@@ -7,10 +7,10 @@ import { type Errors, type FieldName, type Form, splitLines, splitList } from ".
 
 const RUNS_MAX = 1000; // items that the hub takes at once
 type JobSpec = Schemas["JobSpec"];
-export type Needs = Partial<Schemas["Needs"]>;
+type Needs = Partial<Schemas["Needs"]>;
 export type Spec = Pick<JobSpec, "kind" | "name"> & Partial<Omit<JobSpec, "kind" | "name" | "needs">> & { needs?: Needs };
 export type SubmitBody = Schemas["SubmitRequest"];
-export type QuoteBody = Schemas["QuoteRequest"];
+type QuoteBody = Schemas["QuoteRequest"];
 
 /** Read from a form: `body` without the group, which may have to be made first, and what could not be read. */
 export interface Reading {

@@ -70,7 +70,7 @@ const STATES: Record<string, Tone> = {
   note: "neutral",
 };
 
-export function stateTone(state: string): Tone {
+function stateTone(state: string): Tone {
   return STATES[state] ?? "neutral";
 }
 

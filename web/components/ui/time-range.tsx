@@ -16,7 +16,7 @@ const OPTIONS: Option[] = [
   { value: BETWEEN, label: "From … to …" },
 ];
 
-export interface TimeRange {
+interface TimeRange {
   since_ms?: number;
   until_ms?: number;
 }

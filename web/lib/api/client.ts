@@ -9,7 +9,7 @@ export type Schemas = components["schemas"];
 /** Empty, or the path under which a proxy shows the hub. */
 export const BASE_PATH = process.env.NEXT_PUBLIC_BASE_PATH ?? "";
 
-export const API = `${BASE_PATH}/api/v1`;
+const API = `${BASE_PATH}/api/v1`;
 
 /** Address of something at the hub that is no JSON: a file, a CSV, a stream. Every part of the path is escaped. */
 export function hubUrl(parts: string[], query: Record<string, string | number | undefined> = {}): string {
