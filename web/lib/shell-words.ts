@@ -11,12 +11,13 @@ export function splitWords(line: string): string[] | null {
       const end = closingQuote(line, at);
       if (end === -1) return null;
       const inside = line.slice(at + 1, end);
-      word += char === "'" ? inside : inside.replace(/\\(["\\$`])/g, "$1");
+      word += char === "'" ? inside : inside.replace(/\\(?:(["\\$`])|\n)/g, "$1");
       begun = true;
       at = end;
     } else if (char === "\\" && at + 1 < line.length) {
       at += 1;
-      if (line[at] !== "\n") word += line[at];
+      if (line[at] === "\n") continue; // the line goes on
+      word += line[at];
       begun = true;
     } else if (/\s/.test(char)) {
       if (begun) words.push(word);

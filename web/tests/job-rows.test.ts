@@ -6,7 +6,10 @@ const id = (number: number) => `job_${String(number).padStart(6, "0")}`;
 function jobs(first: number, last: number, state = "queued"): Job[] {
   return Array.from({ length: first - last + 1 }, (_, index) => ({ id: id(first - index), state }) as Job);
 }
-const page = (first: number, last: number, state?: string) => ({ jobs: jobs(first, last, state), next: last > 1 ? id(last) : null });
+const page = (first: number, last: number, state?: string) => ({
+  jobs: jobs(first, last, state),
+  next: last > 1 ? id(last) : null,
+});
 const shown = (rows: Rows) => rows.jobs.map((job) => Number(job.id.slice(4)));
 const range = (first: number, last: number) => jobs(first, last).map((job) => Number(job.id.slice(4)));
 

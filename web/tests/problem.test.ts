@@ -1,7 +1,14 @@
 import { expect, it } from "vitest";
 import { asProblem, errorToShow, isSignedOut, isTransient, proxyProblem } from "@/lib/api/problem";
 
-const refusal = { type: "about:blank", title: "No", status: 403, code: "forbidden", detail: "Ask an administrator.", field: null };
+const refusal = {
+  type: "about:blank",
+  title: "No",
+  status: 403,
+  code: "forbidden",
+  detail: "Ask an administrator.",
+  field: null,
+};
 
 it("keeps the hub's own words", () => {
   expect(asProblem(refusal)).toBe(refusal);
@@ -19,7 +26,11 @@ it.each([
 it("retries what may pass, and nothing else", () => {
   const statuses = [0, 400, 401, 403, 404, 409, 422, 429, 500, 502, 503];
   expect(statuses.filter((status) => isTransient(proxyProblem(status)))).toEqual([0, 429, 500, 502, 503]);
-  expect([isSignedOut({ ...refusal, status: 401 }), isSignedOut(refusal), isSignedOut(new TypeError())]).toEqual([true, false, false]);
+  expect([isSignedOut({ ...refusal, status: 401 }), isSignedOut(refusal), isSignedOut(new TypeError())]).toEqual([
+    true,
+    false,
+    false,
+  ]);
 });
 
 it("shows a refusal at once, and a failure only when it lasts longer than a restart", () => {

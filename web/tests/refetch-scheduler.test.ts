@@ -92,7 +92,13 @@ it("fetches of a scrolled list the first page alone", async () => {
   };
   stops.push(new QueryObserver(queries, options).subscribe(() => {}));
   await vi.advanceTimersByTimeAsync(0);
-  const scrolled = { pages: [{ groups: [{ id: "b" }], next: "b" }, { groups: [{ id: "a" }], next: null }], pageParams: [null, "b"] };
+  const scrolled = {
+    pages: [
+      { groups: [{ id: "b" }], next: "b" },
+      { groups: [{ id: "a" }], next: null },
+    ],
+    pageParams: [null, "b"],
+  };
   queries.setQueryData(["/groups"], scrolled);
   asked.length = 0;
   scheduler.refetchNamed(["/groups"]);
