@@ -53,7 +53,7 @@ export function NewWebhook({ done }: { done: () => void }) {
         onChange={(event) => setUrl(event.target.value)}
       />
       <fieldset className="grid gap-2">
-        <legend className="mb-1 font-medium text-sm">It is told when</legend>
+        <legend className="mb-1 font-medium text-sm">Notify it when</legend>
         {EVENTS.map(([event, words]) => (
           <CheckField
             key={event}

@@ -25,7 +25,7 @@ const NUMBERS = [
   { name: "base", label: "Base, for a unit-hour", unit: "cr" },
   { name: "fee", label: "Fee", unit: "%" },
   { name: "range", label: "Range of the spot price", unit: "×" },
-  { name: "least", label: "Least payout", unit: "cr" },
+  { name: "least", label: "Minimum payout", unit: "cr" },
 ];
 
 export function PriceEdit({ basis, newest, rebase, done }: PriceEditProps) {

@@ -61,7 +61,7 @@ export function numberOf(name: string, text: string): number | null {
 /** What is wrong with the text, in a sentence; false: nothing. */
 export function errorIn(table: PriceTable, name: string, text: string): string | false {
   const number = numberOf(name, text);
-  if (number === null) return "This is no such number.";
+  if (number === null) return "This is not a valid number.";
   const most = table.fee_max_ppm ?? Number.POSITIVE_INFINITY;
   return name === "fee" && number > most && `At most ${feePercent(most)} %.`;
 }
@@ -109,7 +109,7 @@ export function request(table: PriceTable, changes: Changes): Schemas["PricesReq
   };
 }
 
-const WORDS: Record<string, string> = { base: "Base", fee: "Fee (%)", range: "Range of the spot price", least: "Least payout" };
+const WORDS: Record<string, string> = { base: "Base", fee: "Fee (%)", range: "Range of the spot price", least: "Minimum payout" };
 
 export function nameLabel(name: string): string {
   return WORDS[name] ?? name;

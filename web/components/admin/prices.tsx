@@ -57,7 +57,7 @@ function InForce({ table, edit }: { table: PriceTable; edit: () => void }) {
           <Fact name="The spot price can be">
             from 1/{table.spot_range} to {table.spot_range} times that
           </Fact>
-          <Fact name="Least payout">
+          <Fact name="Minimum payout">
             <Money micro={table.payout_min} unit />
           </Fact>
           <Fact name="Economy">{table.economy}</Fact>

@@ -27,7 +27,7 @@ function BalanceStats({ credits }: { credits: Schemas["CreditsView"] }) {
         <Stat name="To spend" hint="given, paid in, or earned">
           <Money micro={credits.available} exact />
         </Stat>
-        <Stat name="Of it, to pay out" hint="matured earnings">
+        <Stat name="Available for payout" hint="matured earnings">
           <Money micro={credits.withdrawable} exact />
         </Stat>
         <Stat name="Set aside" hint="for unfinished jobs">

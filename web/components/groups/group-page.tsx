@@ -77,7 +77,7 @@ export function GroupPage({ id }: { id: string }) {
 /** Complete, or what is missing. */
 function completionNote(group: Group): string {
   if (group.complete) return "Complete: everything that it waited for is over.";
-  if (group.total === 0) return "Nothing is in it yet.";
+  if (group.total === 0) return "The group is empty.";
   const keys = group.counts.expected ?? 0;
   const jobs = group.pending - keys;
   const parts = [jobs > 0 && `${count(jobs)} in jobs`, keys > 0 && `${count(keys)} that nobody has reported`];

@@ -43,12 +43,12 @@ function DeliveryFacts({ home }: { home: Schemas["HomeView"] }) {
     <Facts>
       <Fact name="Node">{home.node_name ?? "–"}</Fact>
       {home.at_ms && (
-        <Fact name={home.state === "arrived" ? "Arrived" : "Last word"}>
+        <Fact name={home.state === "arrived" ? "Arrived" : "Last report"}>
           <Ago ms={home.at_ms} />
         </Fact>
       )}
       {home.files !== null && home.files !== undefined && (
-        <Fact name="Brought">
+        <Fact name="Delivered">
           {pluralize(home.items ?? 0, "item")}, {pluralize(home.files, "file")}, {bytes(home.bytes ?? 0)}
         </Fact>
       )}

@@ -106,8 +106,8 @@ export function SaveMenu({ group }: { group: Schemas["GroupView"] }) {
       <Dialog
         open={large !== null}
         onClose={() => setLarge(null)}
-        title="That is much at once"
-        note={`There are ${large}. A page takes up to ${count(FILES_MAX)} files and ${bytes(BYTES_MAX)}; this command fetches any number, goes on after a break, and checks every file:`}
+        title="Too much to download at once"
+        note={`There are ${large}. A page takes up to ${count(FILES_MAX)} files and ${bytes(BYTES_MAX)}; this command fetches any number, resumes after an interruption, and verifies every file:`}
       >
         <Code label="Command that fetches everything" text={`pool group fetch ${group.id} ./results`} />
       </Dialog>

@@ -45,8 +45,8 @@ export function DownloadAll({ files, name, hint, trigger }: DownloadAllProps) {
       <Dialog
         open={large}
         onClose={() => setLarge(false)}
-        title="That is much at once"
-        note={`The files have ${bytes(size)} together. Download them one by one, or with a command that goes on after a break:`}
+        title="Too much to download at once"
+        note={`The files are ${bytes(size)} in total. Download them one by one, or with a command that resumes after an interruption:`}
       >
         <Code label="Command to fetch the files" text={hint} />
       </Dialog>

@@ -85,7 +85,7 @@ function One({ attempt, jobError }: { attempt: Attempt; jobError: string | null 
         {usage && (
           <>
             <Fact name="CPU time">{duration(usage.cpu_ms ?? 0)}</Fact>
-            <Fact name="Most memory">{megabytes(usage.peak_rss_mb ?? 0)}</Fact>
+            <Fact name="Peak memory">{megabytes(usage.peak_rss_mb ?? 0)}</Fact>
             {(usage.gpu_ms ?? 0) > 0 && <Fact name="Card time">{duration(usage.gpu_ms ?? 0)}</Fact>}
             {((usage.net_in_bytes ?? 0) > 0 || (usage.net_out_bytes ?? 0) > 0) && (
               <Fact name="Network">

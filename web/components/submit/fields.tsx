@@ -94,10 +94,10 @@ export function Place(props: FieldsProps) {
         />
         <TextField label="Tags it must have" {...text("tags")} />
         <TextField label="Labels of the job" hint="What kind of work it is: owners have rules about it" {...text("labels")} />
-        <TextField label="Rather with these tags" {...text("preferTags")} />
-        <TextField label="None of these tags" {...text("excludeTags")} />
+        <TextField label="Preferred tags" {...text("preferTags")} />
+        <TextField label="Excluded tags" {...text("excludeTags")} />
         <TextField label="This node only" hint="Its name or id" {...text("host")} />
-        <TextField label="Not these nodes" {...text("excludeHosts")} />
+        <TextField label="Excluded nodes" {...text("excludeHosts")} />
         <TextArea label="Properties" rows={2} hint="NAME=VALUE, one to a line" {...text("properties")} />
         <TextField label="Mesh version" {...text("meshVersion")} />
       </div>

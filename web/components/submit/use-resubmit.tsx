@@ -43,7 +43,7 @@ export function useResubmit(draft: ReturnType<typeof useDraft>): { loading: bool
       ),
     };
   }
-  const left = found.left.length > 0 ? ` Not taken over: ${found.left.join("; ")}.` : "";
+  const left = found.left.length > 0 ? ` Not copied: ${found.left.join("; ")}.` : "";
   return {
     loading: false,
     notice: (
