@@ -106,7 +106,7 @@ function RulesForm({ node, draft, setDraft, view }: RulesProps & { view: Schemas
           <div className="grid gap-4 sm:grid-cols-3">
             <TextField label="Longest" unit="min" inputMode="numeric" {...text("minutes_max")} />
             <TextField label="Maximum memory" unit="MB" inputMode="numeric" {...text("ram_mb_max")} />
-            <TextField label="Most disk" unit="MB" inputMode="numeric" {...text("disk_mb_max")} />
+            <TextField label="Maximum disk" unit="MB" inputMode="numeric" {...text("disk_mb_max")} />
           </div>
         </Card>
         {wrong && !(wrong.field in shown) && <Notice tone="bad">{wrong.error}</Notice>}
