@@ -30,7 +30,7 @@ export PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD := 1
 export NEXT_TELEMETRY_DISABLED := 1
 unexport VIRTUAL_ENV PYTHONHOME
 
-.PHONY: help up dashboard web setup packages browser test soak check lint types imports web-check fuzz bench simulation fmt lock \
+.PHONY: help up dashboard web setup packages browser test soak check lint types imports web-check web-test fuzz bench simulation fmt lock \
 	lock-peers wheel dev-web screenshots clean
 
 help: ## print this list
@@ -58,7 +58,7 @@ browser:
 PYTEST := .venv/bin/pytest -q -n $(WORKERS)
 BY_FILE := --dist loadfile --no-loadscope-reorder
 
-test: packages browser .venv/.dev check web ## install what is missing, then lint, types, import rules and the tests
+test: packages browser .venv/.dev check web-test web ## install what is missing, then lint, types, import rules and the tests
 	$(PYTEST) -m 'not process and not soak' $(ARGS)
 	$(PYTEST) $(BY_FILE) -m 'process and not soak' $(ARGS)
 
@@ -85,6 +85,10 @@ web-check: .make/npm
 	@cd web && node_modules/.bin/openapi-typescript ../docs/openapi.json -o ../.make/schema.d.ts >/dev/null 2>&1
 	@cmp --silent .make/schema.d.ts web/lib/api/schema.d.ts || \
 		{ echo 'web/lib/api/schema.d.ts is not what docs/openapi.json says: cd web && npm run client' >&2; exit 1; }
+
+# What the dashboard computes without a browser; the tests with one are in tests/web.
+web-test: .make/npm
+	@cd web && node_modules/.bin/vitest run --reporter=dot
 
 dev-web: .make/npm ## the dashboard as it is being written, on port 3000, beside the hub that `make up` runs on PORT
 	@cd web && HUB_URL=http://127.0.0.1:$(PORT) node_modules/.bin/next dev $(ARGS)

@@ -125,9 +125,9 @@ def fill_script(page: Page, folder: Path, after: str) -> None:
     fill(
         page,
         "Where",
-        Rather_with_these_tags="ssd",
-        None_of_these_tags="slow",
-        Not_these_nodes="workshop",
+        Preferred_tags="ssd",
+        Excluded_tags="slow",
+        Excluded_nodes="workshop",
         This_node_only="workshop",
     )
     page.get_by_label("Isolation").select_option("namespace")

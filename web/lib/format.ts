@@ -31,7 +31,7 @@ export function count(value: number): string {
 }
 
 /** 1 → "1 node", 1200 → "1,200 nodes". */
-export function counted(value: number, one: string, many = `${one}s`): string {
+export function pluralize(value: number, one: string, many = `${one}s`): string {
   return `${count(value)} ${value === 1 ? one : many}`;
 }
 
@@ -94,15 +94,10 @@ export function ago(thenMs: number, nowMs: number): string {
 }
 
 const DAY_AND_TIME = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
-const TIME = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
 const DAY = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium" });
 
 export function moment(ms: number): string {
   return DAY_AND_TIME.format(ms);
-}
-
-export function timeOfDay(ms: number): string {
-  return TIME.format(ms);
 }
 
 export function day(ms: number): string {

@@ -3,10 +3,10 @@
 import { type QueryClient, useQueryClient } from "@tanstack/react-query";
 import { createContext, useContext, useEffect, useRef, useState } from "react";
 import { hubUrl, type Schemas } from "./api/client";
-import { pacer } from "./pacer";
+import { refetchScheduler } from "./refetch-scheduler";
 import { useSession } from "./session";
 
-export type News = Schemas["News"];
+type News = Schemas["News"];
 export type Connection = "connecting" | "live" | "broken";
 
 const RETRY_MIN_MS = 1000;
@@ -16,7 +16,7 @@ const SILENT_MS = 4000; // a hub that does not even answer for so long is away; 
 
 interface Live {
   connection: Connection;
-  listen: (heard: (news: News) => void) => () => void;
+  listen: (onNews: (news: News) => void) => () => void;
 }
 
 const Context = createContext<Live>({ connection: "connecting", listen: () => () => {} });
@@ -30,37 +30,37 @@ export function LiveProvider({ children }: { children: React.ReactNode }) {
 
   useEffect(() => {
     if (!accountId) return;
-    return follow(queries, setConnection, (news) => {
-      for (const heard of listeners.current) heard(news);
+    return openStream(queries, setConnection, (news) => {
+      for (const onNews of listeners.current) onNews(news);
     });
   }, [accountId, queries]);
 
   const [live] = useState(() => ({
-    listen: (heard: (news: News) => void) => {
-      listeners.current.add(heard);
-      return () => void listeners.current.delete(heard);
+    listen: (onNews: (news: News) => void) => {
+      listeners.current.add(onNews);
+      return () => void listeners.current.delete(onNews);
     },
   }));
   return <Context.Provider value={{ connection, listen: live.listen }}>{children}</Context.Provider>;
 }
 
-/** Calls `heard` with what changed of the signed-in account; of everybody, for administrators. */
-export function useNews(heard: (news: News) => void): void {
+/** Calls `onNews` with what changed of the signed-in account; of everybody, for administrators. */
+export function useNews(onNews: (news: News) => void): void {
   const { listen } = useContext(Context);
-  const latest = useRef(heard);
-  latest.current = heard;
+  const latest = useRef(onNews);
+  latest.current = onNews;
   useEffect(() => listen((news) => latest.current(news)), [listen]);
 }
 
-/** Calls `begun` when listening begins, or begins again: what happened just before was not told. */
-export function useListening(begun: () => void): void {
+/** Calls `onConnect` when the stream opens, or opens again: what happened just before was not reported. */
+export function useOnConnect(onConnect: () => void): void {
   const connection = useConnection();
-  const latest = useRef(begun);
-  latest.current = begun;
-  const deaf = useRef(false);
+  const latest = useRef(onConnect);
+  latest.current = onConnect;
+  const disconnected = useRef(false);
   useEffect(() => {
-    if (connection === "live" && deaf.current) latest.current();
-    deaf.current = connection !== "live";
+    if (connection === "live" && disconnected.current) latest.current();
+    disconnected.current = connection !== "live";
   }, [connection]);
 }
 
@@ -69,7 +69,7 @@ export function useConnection(): Connection {
 }
 
 /** One stream while the page is seen: a browser allows six connections to a hub, and tabs are many. */
-function follow(queries: QueryClient, tell: (connection: Connection) => void, heard: (news: News) => void) {
+function openStream(queries: QueryClient, setConnection: (connection: Connection) => void, onNews: (news: News) => void) {
   let source: EventSource | null = null;
   let retry: ReturnType<typeof setTimeout> | undefined;
   let wait = RETRY_MIN_MS;
@@ -77,10 +77,10 @@ function follow(queries: QueryClient, tell: (connection: Connection) => void, he
   let openedAt = 0;
   let watchdog: ReturnType<typeof setTimeout> | undefined;
   let silentMs = SILENT_MS;
-  const pace = pacer(queries, concerns);
+  const scheduler = refetchScheduler(queries, isAffected);
 
   // A hub that hangs keeps its connections: only its silence tells.
-  const spoken = () => {
+  const restartWatchdog = () => {
     clearTimeout(watchdog);
     watchdog = setTimeout(lost, silentMs);
   };
@@ -88,7 +88,7 @@ function follow(queries: QueryClient, tell: (connection: Connection) => void, he
     clearTimeout(watchdog);
     source?.close();
     missed = true;
-    tell("broken");
+    setConnection("broken");
     // The browser's own retries would go on after a 401; these ask who is signed in, first.
     void queries.invalidateQueries({ queryKey: ["get", "/hub"] });
     if (openedAt > 0 && performance.now() - openedAt > STEADY_MS) wait = RETRY_MIN_MS;
@@ -101,24 +101,24 @@ function follow(queries: QueryClient, tell: (connection: Connection) => void, he
     clearTimeout(retry);
     source?.close();
     source = new EventSource(hubUrl(["events", "news"]));
-    spoken();
+    restartWatchdog();
     source.onopen = () => {
-      spoken();
-      tell("live");
+      restartWatchdog();
+      setConnection("live");
       openedAt = performance.now();
-      if (missed) pace.afterBreak();
+      if (missed) scheduler.refetchAfterBreak();
       missed = false;
     };
     source.addEventListener("alive", ({ data }) => {
       silentMs = 2 * Number(data) + 1000;
-      spoken();
+      restartWatchdog();
     });
     source.onmessage = (message) => {
-      spoken();
+      restartWatchdog();
       const news = JSON.parse(message.data) as News;
-      if (news.partial) pace.everything();
-      else pace.add(touched(news));
-      heard(news);
+      if (news.partial) scheduler.refetchAll();
+      else scheduler.refetchNamed(changedNames(news));
+      onNews(news);
     };
     source.onerror = lost;
   };
@@ -128,23 +128,23 @@ function follow(queries: QueryClient, tell: (connection: Connection) => void, he
     source?.close();
     missed = true;
   };
-  const seen = () => {
+  const onVisibility = () => {
     if (document.hidden) return close();
-    tell("connecting");
+    setConnection("connecting");
     open();
   };
 
-  document.addEventListener("visibilitychange", seen);
-  if (!document.hidden) seen();
+  document.addEventListener("visibilitychange", onVisibility);
+  if (!document.hidden) onVisibility();
   return () => {
-    document.removeEventListener("visibilitychange", seen);
-    pace.stop();
+    document.removeEventListener("visibilitychange", onVisibility);
+    scheduler.stop();
     close();
   };
 }
 
 /** The ids that news name, and the first words of the paths that list such things. */
-function touched(news: News): string[] {
+function changedNames(news: News): string[] {
   const lists: [string[] | undefined, string[]][] = [
     [news.job_ids, ["/jobs", "/groups", "/queue", "/credits"]],
     [news.group_ids, ["/groups"]],
@@ -159,7 +159,7 @@ function touched(news: News): string[] {
 }
 
 /** A query of one thing (an id in its path) is asked again for that id alone; a list for any of its kind. */
-function concerns(key: readonly unknown[], words: Set<string>): boolean {
+function isAffected(key: readonly unknown[], words: Set<string>): boolean {
   const [, path, init] = key as [string, string, { params?: { path?: Record<string, string> } } | undefined];
   if (typeof path !== "string") return false;
   const ids = Object.values(init?.params?.path ?? {});

@@ -3,6 +3,7 @@
 // the app for a full load, which ends at the browser's own error page. So payloads are kept, and asked for until they come.
 import { useEffect } from "react";
 import { BASE_PATH } from "./api/client";
+import { pause } from "./pause";
 
 const PAYLOAD = "/index.txt";
 const CHUNKS = /\/_next\/static\/[\w./~-]+?\.(?:js|css)/g;
@@ -11,28 +12,28 @@ const RETRY_MS = 1000;
 const LATER_MS = 4000; // what the page itself needs comes first
 const BETWEEN_MS = 300;
 
-const kept = new Map<string, Response>();
+const cache = new Map<string, Response>();
 
 /** From now on navigations wait for the hub instead of failing. Once for a page, before anything navigates. */
-export function keepPages(): void {
+export function cachePages(): void {
   const ask = window.fetch.bind(window);
   window.fetch = (input, init) => {
     const { pathname, origin } = new URL(input instanceof Request ? input.url : input, window.location.href);
     if (origin !== window.location.origin || !pathname.endsWith(PAYLOAD)) return ask(input, init);
-    return untilAnswered(() => ask(input, init), pathname, init?.signal ?? null);
+    return fetchUntilAnswered(() => ask(input, init), pathname, init?.signal ?? null);
   };
 }
 
-async function untilAnswered(ask: () => Promise<Response>, key: string, signal: AbortSignal | null): Promise<Response> {
+async function fetchUntilAnswered(ask: () => Promise<Response>, key: string, signal: AbortSignal | null): Promise<Response> {
   for (;;) {
     const asked = ask().catch(() => null);
-    const answer = await (kept.has(key) ? Promise.race([asked, pause(PATIENCE_MS)]) : asked);
+    const answer = await (cache.has(key) ? Promise.race([asked, pause(PATIENCE_MS)]) : asked);
     // What a proxy says while the hub is away is no page either.
     if (answer && answer.status < 500) {
-      if (answer.ok) kept.set(key, answer.clone());
+      if (answer.ok) cache.set(key, answer.clone());
       return answer;
     }
-    const copy = kept.get(key);
+    const copy = cache.get(key);
     if (copy) return copy.clone();
     signal?.throwIfAborted();
     await pause(RETRY_MS);
@@ -40,7 +41,7 @@ async function untilAnswered(ask: () => Promise<Response>, key: string, signal: 
 }
 
 /** Loads these pages, and their programs into the browser's cache, one after the other while nothing else is to do. */
-export function usePagesAhead(paths: readonly string[], when: boolean): void {
+export function usePrefetchedPages(paths: readonly string[], when: boolean): void {
   useEffect(() => {
     if (!when) return;
     let ended = false;
@@ -49,7 +50,7 @@ export function usePagesAhead(paths: readonly string[], when: boolean): void {
       for (const path of paths) {
         await pause(BETWEEN_MS);
         if (ended) return;
-        await loadAhead(`${BASE_PATH}${path.replace(/\/$/, "")}${PAYLOAD}`).catch(() => undefined);
+        await prefetch(`${BASE_PATH}${path.replace(/\/$/, "")}${PAYLOAD}`).catch(() => undefined);
       }
     };
     void load();
@@ -59,13 +60,9 @@ export function usePagesAhead(paths: readonly string[], when: boolean): void {
   }, [paths, when]);
 }
 
-async function loadAhead(payload: string): Promise<void> {
-  if (kept.has(payload)) return;
+async function prefetch(payload: string): Promise<void> {
+  if (cache.has(payload)) return;
   const answer = await fetch(payload);
   for (const chunk of new Set((await answer.text()).match(CHUNKS) ?? []))
     await (await fetch(`${BASE_PATH}${chunk}`)).arrayBuffer();
-}
-
-function pause(ms: number): Promise<null> {
-  return new Promise((passed) => setTimeout(() => passed(null), ms));
 }

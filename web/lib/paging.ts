@@ -49,7 +49,7 @@ export interface Pages {
   pageParams: unknown[];
 }
 
-const GROWN_MAX = 2000;
+const FIRST_PAGE_MAX = 2000;
 
 /** The list with its first page anew. What that page no longer has room for stays where it was; after a hole the list begins again. */
 export function withFirst(list: Pages, page: unknown): Pages {
@@ -60,7 +60,7 @@ export function withFirst(list: Pages, page: unknown): Pages {
   const end = identity(now.rows.at(-1));
   const at = before.rows.findIndex((row) => identity(row) === end);
   const rows = [...now.rows, ...before.rows.slice(at + 1)];
-  if (at < 0 || rows.length > GROWN_MAX) return only;
+  if (at < 0 || rows.length > FIRST_PAGE_MAX) return only;
   const first = { ...(page as object), [now.name]: rows, next: next(list.pages[0]) };
   return { pages: [first, ...list.pages.slice(1)], pageParams: list.pageParams };
 }

@@ -1,7 +1,7 @@
 // Files onto the visitor's disk, from what is here: nobody is asked.
 
 /** A name that is a name and nothing more, whatever a job called its file. */
-export function plainName(path: string): string {
+export function safeFileName(path: string): string {
   const last = path.split(/[/\\]/).filter(Boolean).at(-1) ?? "";
   return last.replace(/[\p{Cc}<>:"|?*]/gu, "_") || "file";
 }
@@ -10,7 +10,7 @@ export function saveFile(blob: Blob, name: string): void {
   const url = URL.createObjectURL(blob);
   const link = document.createElement("a");
   link.href = url;
-  link.download = plainName(name);
+  link.download = safeFileName(name);
   link.click();
   // The browser reads it after this returns.
   setTimeout(() => URL.revokeObjectURL(url), 60_000);

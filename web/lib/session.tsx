@@ -3,7 +3,7 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { createContext, useContext, useEffect, useRef } from "react";
 import { $api, type Schemas } from "./api/client";
-import { failing } from "./api/problem";
+import { errorToShow } from "./api/problem";
 import { ClockProvider } from "./clock";
 
 export type HubInfo = Schemas["HubInfo"];
@@ -22,13 +22,13 @@ export function SessionProvider({ children }: { children: React.ReactNode }) {
   const query = $api.useQuery("get", "/hub", undefined, { refetchInterval: 20_000, refetchOnWindowFocus: "always" });
   const offset = useRef<number | null>(null);
   if (query.data && offset.current === null) offset.current = query.data.time_ms - Date.now();
-  if (useIsSomebodyElse(query.data)) return null;
+  if (useHasAccountChanged(query.data)) return null;
   return (
     <Context.Provider
       value={{
         hub: query.data,
         account: query.data ? (query.data.account ?? null) : undefined,
-        error: failing(query),
+        error: errorToShow(query),
         retry: () => void query.refetch(),
       }}
     >
@@ -38,7 +38,7 @@ export function SessionProvider({ children }: { children: React.ReactNode }) {
 }
 
 /** One cookie for all tabs: after a sign-in in another one nothing here may be shown, or sent, as the new account's. */
-function useIsSomebodyElse(hub: HubInfo | undefined): boolean {
+function useHasAccountChanged(hub: HubInfo | undefined): boolean {
   const queries = useQueryClient();
   const first = useRef<string | null>(null);
   const id = hub?.account?.id ?? null;

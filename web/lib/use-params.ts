@@ -11,7 +11,7 @@ export function useParam(name: string): [string, (value: string) => void] {
 const choosers = new Set<() => void>();
 
 /** As useParam, for a control that shows its own value: React would put the old one back until Next has heard of the new address. */
-export function useChosen(name: string): [string, (value: string) => void] {
+export function useParamState(name: string): [string, (value: string) => void] {
   const [asked, ask] = useParam(name);
   const [chosen, setChosen] = useState(asked);
   // biome-ignore lint/correctness/useExhaustiveDependencies: links and "back" change it, too

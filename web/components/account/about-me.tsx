@@ -2,7 +2,7 @@
 import { Badge } from "@/components/ui/badge";
 import { Card, Fact, Facts } from "@/components/ui/card";
 import { Progress } from "@/components/ui/progress";
-import { Loaded, Skeleton, SkeletonRows } from "@/components/ui/states";
+import { QueryView, Skeleton, SkeletonRows } from "@/components/ui/states";
 import { Id, Moment, Money } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
 import { bytes, count, duration, percent } from "@/lib/format";
@@ -20,22 +20,22 @@ export function AboutMe() {
   return (
     <div className="grid items-start gap-5 lg:grid-cols-2">
       <Card title="Who you are">
-        <Loaded query={query} skeleton={<SkeletonRows rows={3} />}>
+        <QueryView query={query} skeleton={<SkeletonRows rows={3} />}>
           {(me) => <Who account={me} />}
-        </Loaded>
+        </QueryView>
       </Card>
       <Card title="Conduct" note="How your jobs treat the machines of others; it counts when a node's owner is choosy.">
-        <Loaded query={query} skeleton={<SkeletonRows rows={3} />}>
+        <QueryView query={query} skeleton={<SkeletonRows rows={3} />}>
           {(me) => <Conduct conduct={me.conduct} />}
-        </Loaded>
+        </QueryView>
       </Card>
       <Card title="Storage" note="Files at the hub: inputs, outputs, results">
         <Storage />
       </Card>
       <Card title="Limits" note="Set by the administrators; else those of the hub hold.">
-        <Loaded query={query} skeleton={<SkeletonRows rows={3} />}>
+        <QueryView query={query} skeleton={<SkeletonRows rows={3} />}>
           {(me) => <Limits account={me} />}
-        </Loaded>
+        </QueryView>
       </Card>
     </div>
   );
@@ -64,7 +64,7 @@ function Who({ account }: { account: Schemas["AccountView"] }) {
   );
 }
 
-export function Conduct({ conduct }: { conduct: Schemas["ConductView"] | null | undefined }) {
+function Conduct({ conduct }: { conduct: Schemas["ConductView"] | null | undefined }) {
   if (!conduct) return <p className="text-muted">Nothing is known yet.</p>;
   return (
     <div className="grid gap-4">
@@ -88,7 +88,7 @@ export function Conduct({ conduct }: { conduct: Schemas["ConductView"] | null | 
 function Storage() {
   const query = $api.useQuery("get", "/storage");
   return (
-    <Loaded query={query} skeleton={<Skeleton className="h-36" />}>
+    <QueryView query={query} skeleton={<Skeleton className="h-36" />}>
       {(storage) => (
         <div className="grid gap-4">
           <div className="grid gap-1.5">
@@ -105,7 +105,7 @@ function Storage() {
           </Facts>
         </div>
       )}
-    </Loaded>
+    </QueryView>
   );
 }
 

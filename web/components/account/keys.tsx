@@ -8,7 +8,7 @@ import { Button } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 import { type Column, DataTable } from "@/components/ui/data-table";
 import { Confirm, Dialog } from "@/components/ui/dialog";
-import { Empty, Loaded, SkeletonRows } from "@/components/ui/states";
+import { Empty, QueryView, SkeletonRows } from "@/components/ui/states";
 import { useToast } from "@/components/ui/toast";
 import { Ago } from "@/components/ui/values";
 import { $api, client, type Schemas } from "@/lib/api/client";
@@ -17,7 +17,7 @@ import { PAGED, useRows } from "@/lib/paging";
 import { NewKey } from "./new-key";
 import { RotateKey } from "./rotate-key";
 
-export type Key = Schemas["KeyView"];
+type Key = Schemas["KeyView"];
 
 /** What there is room for where an administrator looks at the keys of another. */
 const IN_DIALOG = ["name", "state", "used", "do"];
@@ -46,7 +46,7 @@ export function Keys({ accountId }: { accountId?: string }) {
         </>
       }
     >
-      <Loaded query={query} skeleton={<SkeletonRows rows={4} />}>
+      <QueryView query={query} skeleton={<SkeletonRows rows={4} />}>
         {() => (
           <DataTable
             label="Keys and sessions"
@@ -62,7 +62,7 @@ export function Keys({ accountId }: { accountId?: string }) {
             }
           />
         )}
-      </Loaded>
+      </QueryView>
       <Dialog open={making} onClose={() => setMaking(false)} title="New key">
         <NewKey accountId={accountId} done={() => setMaking(false)} />
       </Dialog>
@@ -164,7 +164,7 @@ function EndAll({ accountId }: { accountId?: string | undefined }) {
         const query = accountId ? { account_id: accountId } : {};
         const { data, error } = await client.DELETE("/keys", { params: { query } });
         if (error) throw error;
-        toast.done(`${count(data.revoked)} keys and sessions have ended.`);
+        toast.success(`${count(data.revoked)} keys and sessions have ended.`);
         await queries.invalidateQueries();
       }}
     >

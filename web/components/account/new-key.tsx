@@ -4,9 +4,9 @@ import { useState } from "react";
 import { CheckField, SelectField, TextField } from "@/components/ui/field";
 import { Form } from "@/components/ui/form";
 import { $api, BASE_PATH, type Schemas } from "@/lib/api/client";
-import { useOnce } from "@/lib/once";
 import { useSession } from "@/lib/session";
-import { ShownOnce } from "./shown-once";
+import { useIdempotencyKey } from "@/lib/use-idempotency-key";
+import { OneTimeSecret } from "./one-time-secret";
 
 type Scope = NonNullable<Schemas["KeyRequest"]["scopes"]>[number];
 
@@ -18,7 +18,7 @@ const SCOPES: [Scope, string][] = [
   ["admin", "What administrators do"],
 ];
 const DAY_S = 86_400;
-export const LIVES = [
+const LIVES = [
   { value: "", label: "Never, until it is revoked" },
   { value: String(7 * DAY_S), label: "In 7 days" },
   { value: String(30 * DAY_S), label: "In 30 days" },
@@ -33,16 +33,16 @@ export function NewKey({ accountId, done }: { accountId?: string | undefined; do
   const { account } = useSession();
   const offered = SCOPES.filter(([scope]) => scope !== "admin" || account?.roles.includes("admin"));
   const queries = useQueryClient();
-  const one = useOnce();
+  const idempotency = useIdempotencyKey();
   const make = $api.useMutation("post", "/keys", {
     onSuccess: () => {
-      one.done();
+      idempotency.reset();
       void queries.invalidateQueries();
     },
   });
   if (make.data) {
     return (
-      <ShownOnce
+      <OneTimeSecret
         secret={make.data.key}
         label="Key"
         use={`COMPUTEPOOL_HUB=${window.location.origin}${BASE_PATH} COMPUTEPOOL_KEY=… pool jobs`}
@@ -57,7 +57,7 @@ export function NewKey({ accountId, done }: { accountId?: string | undefined; do
       scopes: scopes.length > 0 ? scopes : null,
       ...(accountId && { account_id: accountId }),
     };
-    make.mutate({ body, params: { header: one.once(body) } });
+    make.mutate({ body, params: { header: idempotency.headers(body) } });
   };
   return (
     <Form send={submit} sending={make} action="Make the key" ready={Boolean(name.trim())} cancel={done}>

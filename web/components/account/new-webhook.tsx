@@ -4,12 +4,12 @@ import { useState } from "react";
 import { CheckField, TextField } from "@/components/ui/field";
 import { Form } from "@/components/ui/form";
 import { $api, type Schemas } from "@/lib/api/client";
-import { useOnce } from "@/lib/once";
-import { ShownOnce } from "./shown-once";
+import { useIdempotencyKey } from "@/lib/use-idempotency-key";
+import { OneTimeSecret } from "./one-time-secret";
 
-type Told = NonNullable<Schemas["WebhookRequest"]["events"]>[number];
+type WebhookEvent = NonNullable<Schemas["WebhookRequest"]["events"]>[number];
 
-const EVENTS: [Told, string][] = [
+const EVENTS: [WebhookEvent, string][] = [
   ["group.complete", "Everything that a group waits for is over"],
   ["group.home", "A group's results have arrived at its home node"],
   ["job.finished", "Each single job has ended"],
@@ -17,18 +17,18 @@ const EVENTS: [Told, string][] = [
 
 export function NewWebhook({ done }: { done: () => void }) {
   const [url, setUrl] = useState("");
-  const [events, setEvents] = useState<Told[]>(["group.complete", "group.home"]);
+  const [events, setEvents] = useState<WebhookEvent[]>(["group.complete", "group.home"]);
   const queries = useQueryClient();
-  const one = useOnce();
+  const idempotency = useIdempotencyKey();
   const make = $api.useMutation("post", "/webhooks", {
     onSuccess: () => {
-      one.done();
+      idempotency.reset();
       void queries.invalidateQueries({ queryKey: ["get", "/webhooks"] });
     },
   });
   if (make.data) {
     return (
-      <ShownOnce
+      <OneTimeSecret
         secret={make.data.secret}
         label="Secret of the webhook"
         use={'event = computepool.verify_webhook(request.headers, request.body, "whsec_…")'}
@@ -38,7 +38,7 @@ export function NewWebhook({ done }: { done: () => void }) {
   }
   const submit = () => {
     const body = { url: url.trim(), events };
-    make.mutate({ body, params: { header: one.once(body) } });
+    make.mutate({ body, params: { header: idempotency.headers(body) } });
   };
   return (
     <Form send={submit} sending={make} action="Make the webhook" ready={Boolean(url.trim()) && events.length > 0} cancel={done}>
@@ -53,7 +53,7 @@ export function NewWebhook({ done }: { done: () => void }) {
         onChange={(event) => setUrl(event.target.value)}
       />
       <fieldset className="grid gap-2">
-        <legend className="mb-1 font-medium text-sm">It is told when</legend>
+        <legend className="mb-1 font-medium text-sm">Notify it when</legend>
         {EVENTS.map(([event, words]) => (
           <CheckField
             key={event}

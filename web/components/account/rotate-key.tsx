@@ -6,8 +6,8 @@ import { SelectField } from "@/components/ui/field";
 import { Notice } from "@/components/ui/states";
 import { $api, type Schemas } from "@/lib/api/client";
 import { asProblem } from "@/lib/api/problem";
-import { useOnce } from "@/lib/once";
-import { ShownOnce } from "./shown-once";
+import { useIdempotencyKey } from "@/lib/use-idempotency-key";
+import { OneTimeSecret } from "./one-time-secret";
 
 const OVERLAPS = [
   { value: "0", label: "At once" },
@@ -19,17 +19,17 @@ const OVERLAPS = [
 export function RotateKey({ replaced, done }: { replaced: Schemas["KeyView"]; done: () => void }) {
   const [overlap, setOverlap] = useState("86400");
   const queries = useQueryClient();
-  const one = useOnce();
+  const idempotency = useIdempotencyKey();
   const rotate = $api.useMutation("post", "/keys/{key_id}/rotate", {
     onSuccess: () => {
-      one.done();
+      idempotency.reset();
       void queries.invalidateQueries();
     },
   });
-  if (rotate.data) return <ShownOnce secret={rotate.data.key} label="New key" done={done} />;
+  if (rotate.data) return <OneTimeSecret secret={rotate.data.key} label="New key" done={done} />;
   const submit = () => {
     const body = { overlap_s: Number(overlap) };
-    rotate.mutate({ params: { path: { key_id: replaced.id }, header: one.once(body) }, body });
+    rotate.mutate({ params: { path: { key_id: replaced.id }, header: idempotency.headers(body) }, body });
   };
   return (
     <div className="grid gap-4">

@@ -1,7 +1,7 @@
 "use client";
 import { StateBadge } from "@/components/ui/badge";
 import { type Column, DataTable } from "@/components/ui/data-table";
-import { Empty, Loaded } from "@/components/ui/states";
+import { Empty, QueryView } from "@/components/ui/states";
 import { Ago } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
 import { count } from "@/lib/format";
@@ -42,7 +42,7 @@ export function Deliveries({ webhookId }: { webhookId: string }) {
   );
   const { rows, more } = useRows(query, (page) => page.deliveries);
   return (
-    <Loaded query={query}>
+    <QueryView query={query}>
       {() => (
         <DataTable
           label="Deliveries"
@@ -54,6 +54,6 @@ export function Deliveries({ webhookId }: { webhookId: string }) {
           empty={<Empty title="Nothing was sent yet" />}
         />
       )}
-    </Loaded>
+    </QueryView>
   );
 }

@@ -6,7 +6,7 @@ import { Badge, StateBadge } from "@/components/ui/badge";
 import { Button } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 import { Confirm, Dialog } from "@/components/ui/dialog";
-import { Empty, Loaded, Notice, SkeletonRows } from "@/components/ui/states";
+import { Empty, Notice, QueryView, SkeletonRows } from "@/components/ui/states";
 import { useToast } from "@/components/ui/toast";
 import { Ago } from "@/components/ui/values";
 import { $api, client, type Schemas } from "@/lib/api/client";
@@ -28,7 +28,7 @@ export function Webhooks() {
         </Button>
       }
     >
-      <Loaded query={query} skeleton={<SkeletonRows rows={3} />}>
+      <QueryView query={query} skeleton={<SkeletonRows rows={3} />}>
         {({ webhooks }) =>
           webhooks.length === 0 ? (
             <Empty icon={WebhookIcon} title="No webhooks yet">
@@ -44,7 +44,7 @@ export function Webhooks() {
             </ul>
           )
         }
-      </Loaded>
+      </QueryView>
       <Dialog open={making} onClose={() => setMaking(false)} title="New webhook">
         <NewWebhook done={() => setMaking(false)} />
       </Dialog>
@@ -67,7 +67,7 @@ function One({ webhook }: { webhook: Webhook }) {
             ))}
           </p>
         </div>
-        <Deeds webhook={webhook} disabled={disabled} show={() => setDeliveries(true)} />
+        <Actions webhook={webhook} disabled={disabled} show={() => setDeliveries(true)} />
       </div>
       {disabled && <Notice tone="bad">Nothing is sent any more: {webhook.disabled_reason}</Notice>}
       {!disabled && webhook.failing_since_ms && (
@@ -82,12 +82,12 @@ function One({ webhook }: { webhook: Webhook }) {
   );
 }
 
-function Deeds({ webhook, disabled, show }: { webhook: Webhook; disabled: boolean; show: () => void }) {
+function Actions({ webhook, disabled, show }: { webhook: Webhook; disabled: boolean; show: () => void }) {
   const queries = useQueryClient();
   const toast = useToast();
   const path = { webhook_id: webhook.id };
   const done = (words: string) => () => {
-    toast.done(words);
+    toast.success(words);
     void queries.invalidateQueries({ predicate: (query) => String(query.queryKey[1]).startsWith("/webhooks") });
   };
   const test = $api.useMutation("post", "/webhooks/{webhook_id}/test", {
@@ -95,11 +95,11 @@ function Deeds({ webhook, disabled, show }: { webhook: Webhook; disabled: boolea
       done("A test message is on its way.")();
       show();
     },
-    onError: toast.failed,
+    onError: toast.error,
   });
   const enable = $api.useMutation("post", "/webhooks/{webhook_id}/enable", {
     onSuccess: done("It is called again from now on."),
-    onError: toast.failed,
+    onError: toast.error,
   });
   return (
     <div className="flex flex-wrap gap-2">

@@ -49,7 +49,7 @@ function Roles({ account }: { account: Account }) {
   const toast = useToast();
   const save = $api.useMutation("put", "/accounts/{account_id}/roles", {
     onSuccess: (changed) => {
-      toast.done(
+      toast.success(
         changed.approval_id
           ? "Kept: the roles change when a second administrator agrees."
           : `${changed.name} is now: ${changed.roles.join(", ")}.`,

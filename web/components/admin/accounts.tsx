@@ -5,7 +5,7 @@ import { Button } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 import { type Column, DataTable } from "@/components/ui/data-table";
 import { Dialog } from "@/components/ui/dialog";
-import { Empty, Loaded, SkeletonRows } from "@/components/ui/states";
+import { Empty, QueryView, SkeletonRows } from "@/components/ui/states";
 import { Ago } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
 import { percent } from "@/lib/format";
@@ -33,7 +33,7 @@ export function Accounts() {
         </Button>
       }
     >
-      <Loaded query={query} skeleton={<SkeletonRows rows={6} />}>
+      <QueryView query={query} skeleton={<SkeletonRows rows={6} />}>
         {() => (
           <DataTable
             label="Accounts"
@@ -46,7 +46,7 @@ export function Accounts() {
             empty={<Empty title="No accounts yet" />}
           />
         )}
-      </Loaded>
+      </QueryView>
       <Dialog open={making} onClose={() => setMaking(false)} title="New account">
         <NewAccount done={() => setMaking(false)} />
       </Dialog>

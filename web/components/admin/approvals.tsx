@@ -6,7 +6,7 @@ import { Badge } from "@/components/ui/badge";
 import { Button } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 import { TextField } from "@/components/ui/field";
-import { Empty, Loaded, Notice, SkeletonRows } from "@/components/ui/states";
+import { Empty, Notice, QueryView, SkeletonRows } from "@/components/ui/states";
 import { useToast } from "@/components/ui/toast";
 import { Ago } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
@@ -18,7 +18,7 @@ export function Approvals() {
   const query = $api.useQuery("get", "/approvals");
   return (
     <Card title="Waits for an administrator" note="Payouts, reviews of nodes, and what another administrator asked for.">
-      <Loaded query={query} skeleton={<SkeletonRows rows={3} />}>
+      <QueryView query={query} skeleton={<SkeletonRows rows={3} />}>
         {({ approvals }) =>
           approvals.length === 0 ? (
             <Empty icon={UsersRound} title="Nothing waits">
@@ -37,7 +37,7 @@ export function Approvals() {
             </ul>
           )
         }
-      </Loaded>
+      </QueryView>
     </Card>
   );
 }
@@ -48,7 +48,7 @@ function One({ approval }: { approval: Approval }) {
   const toast = useToast();
   const path = { approval_id: approval.id };
   const done = (words: string) => () => {
-    toast.done(words);
+    toast.success(words);
     void queries.invalidateQueries();
   };
   const approve = $api.useMutation("post", "/approvals/{approval_id}/approve", { onSuccess: done("Agreed, and done.") });

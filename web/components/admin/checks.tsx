@@ -5,12 +5,12 @@ import { Badge } from "@/components/ui/badge";
 import { Button } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 import { Progress } from "@/components/ui/progress";
-import { Empty, Loaded, Notice, SkeletonRows } from "@/components/ui/states";
+import { Empty, Notice, QueryView, SkeletonRows } from "@/components/ui/states";
 import { Ago } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
 import { asProblem } from "@/lib/api/problem";
 import { count, duration } from "@/lib/format";
-import { ByWhom } from "./by-whom";
+import { AccountName } from "./account-name";
 
 type Check = Schemas["CheckView"];
 type Rule = Schemas["RuleView"];
@@ -37,9 +37,9 @@ export function Checks() {
       }
     >
       {run.error && <Notice tone="bad">{asProblem(run.error).detail}</Notice>}
-      <Loaded query={query} skeleton={<SkeletonRows rows={6} />}>
+      <QueryView query={query} skeleton={<SkeletonRows rows={6} />}>
         {(check) => <Outcome check={check} />}
-      </Loaded>
+      </QueryView>
     </Card>
   );
 }
@@ -63,7 +63,7 @@ function Outcome({ check }: { check: Check }) {
       <p className="text-muted text-sm">
         {check.asked_by && (
           <>
-            Asked by <ByWhom id={check.asked_by} />,{" "}
+            Asked by <AccountName id={check.asked_by} />,{" "}
           </>
         )}
         <Ago ms={check.started_at_ms} />

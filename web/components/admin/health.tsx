@@ -1,12 +1,12 @@
 "use client";
 import { StateBadge } from "@/components/ui/badge";
 import { Card } from "@/components/ui/card";
-import { Heads } from "@/components/ui/heads";
-import { Loaded, Notice, SkeletonRows } from "@/components/ui/states";
+import { Notice, QueryView, SkeletonRows } from "@/components/ui/states";
+import { TableHead } from "@/components/ui/table-head";
 import { Ago, Moment } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
 import { count, duration } from "@/lib/format";
-import { plain } from "@/lib/words";
+import { humanize } from "@/lib/labels";
 
 type HealthView = Schemas["HealthView"];
 
@@ -15,7 +15,7 @@ const TONES = { ok: "good", note: "info", warn: "warn", fail: "bad" } as const;
 export function Health() {
   const query = $api.useQuery("get", "/hub/health", undefined, { refetchInterval: 15_000 });
   return (
-    <Loaded query={query} skeleton={<Waiting />}>
+    <QueryView query={query} skeleton={<Waiting />}>
       {(health) => (
         <div className="grid gap-5">
           <Notice tone={TONES[health.state]}>{health.sentence}</Notice>
@@ -26,7 +26,7 @@ export function Health() {
           </div>
         </div>
       )}
-    </Loaded>
+    </QueryView>
   );
 }
 
@@ -70,12 +70,12 @@ function Loops({ loops }: { loops: HealthView["loops"] }) {
     <Card title="Duties" note="What the hub does again and again by itself">
       <div className="overflow-x-auto">
         <table className="w-full">
-          <Heads words={["Duty", "State"]} numbers={["Every", "Last done"]} />
+          <TableHead words={["Duty", "State"]} numbers={["Every", "Last done"]} />
           <tbody>
             {loops.map((loop) => (
               <tr key={loop.name} className="border-line border-t">
                 <th scope="row" className="py-2 pr-3 text-left font-normal">
-                  {plain(loop.name)}
+                  {humanize(loop.name)}
                   {loop.error && <p className="break-words text-bad text-sm">{loop.error}</p>}
                 </th>
                 <td className="pr-3">

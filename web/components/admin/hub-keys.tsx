@@ -5,7 +5,7 @@ import { Button } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 import { Copy } from "@/components/ui/copy";
 import { Confirm } from "@/components/ui/dialog";
-import { Loaded, SkeletonRows } from "@/components/ui/states";
+import { QueryView, SkeletonRows } from "@/components/ui/states";
 import { useToast } from "@/components/ui/toast";
 import { $api, client, type Schemas } from "@/lib/api/client";
 
@@ -17,7 +17,7 @@ export function HubKeys() {
       note="Job tokens and receipts are signed by the current key; the next one is published before it is used. Nodes follow by themselves."
       aside={<Rotate />}
     >
-      <Loaded query={query} skeleton={<SkeletonRows rows={3} />}>
+      <QueryView query={query} skeleton={<SkeletonRows rows={3} />}>
         {(keys) => (
           <ul className="grid gap-3">
             {rows(keys).map((row) => (
@@ -37,7 +37,7 @@ export function HubKeys() {
             ))}
           </ul>
         )}
-      </Loaded>
+      </QueryView>
     </Card>
   );
 }
@@ -75,7 +75,7 @@ function Rotate() {
       confirm={async () => {
         const { data, error } = await client.POST("/hub/keys/rotate");
         if (error) throw error;
-        toast.done(`${data.current} signs from now on.`);
+        toast.success(`${data.current} signs from now on.`);
         await queries.invalidateQueries({ queryKey: ["get", "/hub/keys"] });
       }}
     >

@@ -6,7 +6,7 @@ import { TextField } from "@/components/ui/field";
 import { Form } from "@/components/ui/form";
 import { Notice } from "@/components/ui/states";
 import { $api } from "@/lib/api/client";
-import { useOnce } from "@/lib/once";
+import { useIdempotencyKey } from "@/lib/use-idempotency-key";
 import { type Role, RoleFields } from "./role-fields";
 import { SignInLink } from "./sign-in-link";
 
@@ -14,10 +14,10 @@ export function NewAccount({ done }: { done: () => void }) {
   const [name, setName] = useState("");
   const [roles, setRoles] = useState<Role[]>(["submitter", "provider"]);
   const queries = useQueryClient();
-  const one = useOnce();
+  const idempotency = useIdempotencyKey();
   const make = $api.useMutation("post", "/accounts", {
     onSuccess: () => {
-      one.done();
+      idempotency.reset();
       void queries.invalidateQueries({ queryKey: ["get", "/accounts"] });
     },
   });
@@ -37,7 +37,7 @@ export function NewAccount({ done }: { done: () => void }) {
   }
   const submit = () => {
     const body = { name: name.trim(), roles };
-    make.mutate({ body, params: { header: one.once(body) } });
+    make.mutate({ body, params: { header: idempotency.headers(body) } });
   };
   return (
     <Form send={submit} sending={make} action="Make the account" ready={Boolean(name.trim()) && roles.length > 0} cancel={done}>

@@ -3,7 +3,7 @@ import { Download } from "lucide-react";
 import { PayoutTable } from "@/components/credits/payout-table";
 import { Card } from "@/components/ui/card";
 import { Segments } from "@/components/ui/segments";
-import { Empty, Loaded, SkeletonRows } from "@/components/ui/states";
+import { Empty, QueryView, SkeletonRows } from "@/components/ui/states";
 import { $api, hubUrl, type Schemas } from "@/lib/api/client";
 import { PAGED, useRows } from "@/lib/paging";
 import { useParam } from "@/lib/use-params";
@@ -43,7 +43,7 @@ export function AllPayouts() {
       <div className="overflow-x-auto border-line border-b px-5 pb-3">
         <Segments label="State" value={picked} onChange={choose} options={OPTIONS} />
       </div>
-      <Loaded query={query} skeleton={<SkeletonRows rows={4} />}>
+      <QueryView query={query} skeleton={<SkeletonRows rows={4} />}>
         {() => (
           <PayoutTable
             owners
@@ -56,7 +56,7 @@ export function AllPayouts() {
             }
           />
         )}
-      </Loaded>
+      </QueryView>
     </Card>
   );
 }

@@ -9,9 +9,9 @@ import { Notice } from "@/components/ui/states";
 import { useToast } from "@/components/ui/toast";
 import { $api } from "@/lib/api/client";
 import { asProblem } from "@/lib/api/problem";
-import { ByWhom } from "./by-whom";
+import { AccountName } from "./account-name";
 import { PriceChanges } from "./price-changes";
-import { type Changes, differences, mistakeIn, type PriceTable, request, withChanges, written } from "./price-table";
+import { asText, type Changes, differences, errorIn, type PriceTable, request, withChanges } from "./price-table";
 import { RateFields } from "./rate-fields";
 
 interface PriceEditProps {
@@ -25,7 +25,7 @@ const NUMBERS = [
   { name: "base", label: "Base, for a unit-hour", unit: "cr" },
   { name: "fee", label: "Fee", unit: "%" },
   { name: "range", label: "Range of the spot price", unit: "×" },
-  { name: "least", label: "Least payout", unit: "cr" },
+  { name: "least", label: "Minimum payout", unit: "cr" },
 ];
 
 export function PriceEdit({ basis, newest, rebase, done }: PriceEditProps) {
@@ -34,7 +34,7 @@ export function PriceEdit({ basis, newest, rebase, done }: PriceEditProps) {
   const toast = useToast();
   const save = $api.useMutation("put", "/prices", {
     onSuccess: (table) => {
-      toast.done(`Version ${table.version} of the prices holds from now on.`);
+      toast.success(`Version ${table.version} of the prices holds from now on.`);
       void queries.invalidateQueries();
       done();
     },
@@ -43,7 +43,7 @@ export function PriceEdit({ basis, newest, rebase, done }: PriceEditProps) {
   });
   const set = (name: string, text: string | null) => setChanges((before) => ({ ...before, [name]: text }));
   const now = withChanges(basis, changes);
-  const changed = differences(written(basis), now);
+  const changed = differences(asText(basis), now);
   const body = request(basis, changes);
   return (
     <Card title="New prices" note={`Made from version ${basis.version}. Running jobs keep the price they were leased at.`}>
@@ -57,7 +57,7 @@ export function PriceEdit({ basis, newest, rebase, done }: PriceEditProps) {
               inputMode="decimal"
               value={changes[name] ?? now[name] ?? ""}
               onChange={(event) => set(name, event.target.value)}
-              error={mistakeIn(basis, name, changes[name] ?? now[name] ?? "")}
+              error={errorIn(basis, name, changes[name] ?? now[name] ?? "")}
             />
           ))}
         </div>
@@ -83,8 +83,8 @@ export function PriceEdit({ basis, newest, rebase, done }: PriceEditProps) {
         {newest.version > basis.version && (
           <Notice tone="warn">
             <p>
-              <ByWhom id={newest.created_by || "Somebody"} /> has put version {newest.version} in force meanwhile. Yours is made
-              from version {basis.version} and would be refused.
+              <AccountName id={newest.created_by || "Somebody"} /> has put version {newest.version} in force meanwhile. Yours is
+              made from version {basis.version} and would be refused.
             </p>
             <Button
               small

@@ -28,17 +28,17 @@ export function feePercent(millionths: number): string {
   return fixed(millionths, 4).replace(/\.?0+$/, "");
 }
 
-function plain(micro: number): string {
+function creditText(micro: number): string {
   return credits(micro, { exact: true }).replaceAll(",", "");
 }
 
 /** Every number of the table, by its name, as somebody would type it. */
-export function written(table: PriceTable): Record<string, string> {
+export function asText(table: PriceTable): Record<string, string> {
   const all: Record<string, string> = {
-    base: plain(table.base),
+    base: creditText(table.base),
     fee: feePercent(table.fee_ppm),
     range: String(table.spot_range),
-    least: plain(table.payout_min),
+    least: creditText(table.payout_min),
   };
   for (const [name, value] of Object.entries(table.tiers)) all[`tier ${name}`] = rate(value);
   for (const [name, value] of Object.entries(table.regions)) all[`region ${name}`] = rate(value);
@@ -59,9 +59,9 @@ export function numberOf(name: string, text: string): number | null {
 }
 
 /** What is wrong with the text, in a sentence; false: nothing. */
-export function mistakeIn(table: PriceTable, name: string, text: string): string | false {
+export function errorIn(table: PriceTable, name: string, text: string): string | false {
   const number = numberOf(name, text);
-  if (number === null) return "This is no such number.";
+  if (number === null) return "This is not a valid number.";
   const most = table.fee_max_ppm ?? Number.POSITIVE_INFINITY;
   return name === "fee" && number > most && `At most ${feePercent(most)} %.`;
 }
@@ -74,7 +74,7 @@ export function differences(before: Record<string, string>, after: Record<string
 }
 
 export function withChanges(table: PriceTable, changes: Changes): Record<string, string> {
-  const all = written(table);
+  const all = asText(table);
   for (const [name, text] of Object.entries(changes)) {
     const was = all[name];
     if (text === null) delete all[name];
@@ -89,7 +89,7 @@ export function request(table: PriceTable, changes: Changes): Schemas["PricesReq
   const numbers: Record<string, number> = {};
   for (const [name, text] of Object.entries(withChanges(table, changes))) {
     const number = numberOf(name, text);
-    if (number === null || mistakeIn(table, name, text)) return null;
+    if (number === null || errorIn(table, name, text)) return null;
     numbers[name] = number;
   }
   const group = (kind: string) =>
@@ -109,8 +109,8 @@ export function request(table: PriceTable, changes: Changes): Schemas["PricesReq
   };
 }
 
-const WORDS: Record<string, string> = { base: "Base", fee: "Fee (%)", range: "Range of the spot price", least: "Least payout" };
+const WORDS: Record<string, string> = { base: "Base", fee: "Fee (%)", range: "Range of the spot price", least: "Minimum payout" };
 
-export function nameWords(name: string): string {
+export function nameLabel(name: string): string {
   return WORDS[name] ?? name;
 }

@@ -3,12 +3,12 @@ import { useState } from "react";
 import { Button } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 import { Dialog } from "@/components/ui/dialog";
-import { Loaded, SkeletonRows } from "@/components/ui/states";
+import { QueryView, SkeletonRows } from "@/components/ui/states";
 import { Moment } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
-import { ByWhom } from "./by-whom";
+import { AccountName } from "./account-name";
 import { PriceChanges } from "./price-changes";
-import { differences, written } from "./price-table";
+import { asText, differences } from "./price-table";
 
 type Version = Schemas["PriceVersion"];
 
@@ -17,7 +17,7 @@ export function PriceVersions() {
   const [compared, setCompared] = useState<{ version: number; before: number } | null>(null);
   return (
     <Card title="Versions" note="Nothing is overwritten: every bill keeps the version it was made by.">
-      <Loaded query={query} skeleton={<SkeletonRows rows={3} />}>
+      <QueryView query={query} skeleton={<SkeletonRows rows={3} />}>
         {({ versions }) => (
           <ol className="grid gap-px">
             {versions.map((version, at) => (
@@ -25,14 +25,14 @@ export function PriceVersions() {
             ))}
           </ol>
         )}
-      </Loaded>
+      </QueryView>
       <Dialog
         wide
         open={compared !== null}
         onClose={() => setCompared(null)}
         title={compared ? `What version ${compared.version} changed` : ""}
       >
-        {compared && <Compared {...compared} />}
+        {compared && <Comparison {...compared} />}
       </Dialog>
     </Card>
   );
@@ -50,7 +50,7 @@ function One({ version, before, compare }: OneProps) {
       <div>
         <span className="font-medium">Version {version.version}</span>
         <p className="text-muted text-sm">
-          <Moment ms={version.created_at_ms} />, by <ByWhom id={version.created_by} />
+          <Moment ms={version.created_at_ms} />, by <AccountName id={version.created_by} />
         </p>
       </div>
       {before && (
@@ -62,16 +62,16 @@ function One({ version, before, compare }: OneProps) {
   );
 }
 
-function Compared({ version, before }: { version: number; before: number }) {
+function Comparison({ version, before }: { version: number; before: number }) {
   const newer = $api.useQuery("get", "/prices/{version}", { params: { path: { version } } });
   const older = $api.useQuery("get", "/prices/{version}", { params: { path: { version: before } } });
   return (
-    <Loaded query={older} skeleton={<SkeletonRows rows={4} />}>
+    <QueryView query={older} skeleton={<SkeletonRows rows={4} />}>
       {(old) => (
-        <Loaded query={newer} skeleton={<SkeletonRows rows={4} />}>
-          {(now) => <PriceChanges changes={differences(written(old), written(now))} />}
-        </Loaded>
+        <QueryView query={newer} skeleton={<SkeletonRows rows={4} />}>
+          {(now) => <PriceChanges changes={differences(asText(old), asText(now))} />}
+        </QueryView>
       )}
-    </Loaded>
+    </QueryView>
   );
 }

@@ -2,10 +2,10 @@
 import { useState } from "react";
 import { Button } from "@/components/ui/button";
 import { Card, Fact, Facts } from "@/components/ui/card";
-import { Loaded, SkeletonRows } from "@/components/ui/states";
+import { QueryView, SkeletonRows } from "@/components/ui/states";
 import { Moment, Money } from "@/components/ui/values";
 import { $api } from "@/lib/api/client";
-import { ByWhom } from "./by-whom";
+import { AccountName } from "./account-name";
 import { PriceEdit } from "./price-edit";
 import { feePercent, type PriceTable, rate } from "./price-table";
 import { PriceVersions } from "./price-versions";
@@ -15,7 +15,7 @@ export function Prices() {
   const [editing, setEditing] = useState<PriceTable | null>(null);
   return (
     <div className="grid items-start gap-5 xl:grid-cols-[minmax(0,3fr)_minmax(0,2fr)]">
-      <Loaded query={query} skeleton={<Waiting />}>
+      <QueryView query={query} skeleton={<Waiting />}>
         {(table) =>
           editing ? (
             <PriceEdit basis={editing} newest={table} rebase={() => setEditing(table)} done={() => setEditing(null)} />
@@ -23,7 +23,7 @@ export function Prices() {
             <InForce table={table} edit={() => setEditing(table)} />
           )
         }
-      </Loaded>
+      </QueryView>
       <PriceVersions />
     </div>
   );
@@ -57,7 +57,7 @@ function InForce({ table, edit }: { table: PriceTable; edit: () => void }) {
           <Fact name="The spot price can be">
             from 1/{table.spot_range} to {table.spot_range} times that
           </Fact>
-          <Fact name="Least payout">
+          <Fact name="Minimum payout">
             <Money micro={table.payout_min} unit />
           </Fact>
           <Fact name="Economy">{table.economy}</Fact>
@@ -65,7 +65,7 @@ function InForce({ table, edit }: { table: PriceTable; edit: () => void }) {
             {table.created_at_ms ? <Moment ms={table.created_at_ms} /> : "the beginning"}
             {table.created_by && (
               <>
-                , by <ByWhom id={table.created_by} />
+                , by <AccountName id={table.created_by} />
               </>
             )}
           </Fact>

@@ -21,13 +21,13 @@ interface Words {
 
 /** Empty means: the hub's own limit. */
 export function Quotas({ account }: { account: Schemas["AccountView"] }) {
-  const [words, setWords] = useState<Words>(() => written(account));
+  const [words, setWords] = useState<Words>(() => asText(account));
   const set = (change: Partial<Words>) => setWords((before) => ({ ...before, ...change }));
   const queries = useQueryClient();
   const toast = useToast();
   const save = $api.useMutation("put", "/accounts/{account_id}/quotas", {
     onSuccess: () => {
-      toast.done("The limits hold from now on.");
+      toast.success("The limits hold from now on.");
       void queries.invalidateQueries();
     },
   });
@@ -71,7 +71,7 @@ export function Quotas({ account }: { account: Schemas["AccountView"] }) {
   );
 }
 
-function written(account: Schemas["AccountView"]): Words {
+function asText(account: Schemas["AccountView"]): Words {
   const text = (value: number | null | undefined, unit: number) =>
     value === null || value === undefined ? "" : String(Math.round(value / unit));
   return {
@@ -87,7 +87,7 @@ function written(account: Schemas["AccountView"]): Words {
 
 /** What was not touched is sent as it was, not as the rounded number that is shown. */
 function request(words: Words, account: Schemas["AccountView"]): Schemas["QuotaRequest"] | null {
-  const before = written(account);
+  const before = asText(account);
   const whole = (text: string) => (text.trim() === "" ? null : Number(text));
   if ([words.jobs, words.files, words.keep].some((text) => text.trim() !== "" && !WHOLE.test(text))) return null;
   const spend = words.spend.trim() === "" ? null : parseCredits(words.spend);

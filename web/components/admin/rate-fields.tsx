@@ -4,7 +4,7 @@ import { useState } from "react";
 import { Button, IconButton } from "@/components/ui/button";
 import { classes } from "@/components/ui/classes";
 import { TextField } from "@/components/ui/field";
-import { type Changes, numberOf, type PriceTable, withChanges, written } from "./price-table";
+import { asText, type Changes, numberOf, type PriceTable, withChanges } from "./price-table";
 
 interface RateFieldsProps {
   title: string;
@@ -17,7 +17,7 @@ interface RateFieldsProps {
 /** Multipliers by name: each can be changed or taken out, and others added. */
 export function RateFields({ title, kind, basis, changes, set }: RateFieldsProps) {
   const [sought, setSought] = useState("");
-  const before = written(basis);
+  const before = asText(basis);
   const names = Object.keys({ ...withChanges(basis, changes), ...changes })
     .filter((name) => name.startsWith(`${kind} `) && changes[name] !== null && name.includes(sought.trim()))
     .sort();

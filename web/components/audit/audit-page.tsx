@@ -5,8 +5,8 @@ import { Button } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 import { DataTable } from "@/components/ui/data-table";
 import { Page } from "@/components/ui/page";
-import { Empty, Loaded, Notice, SkeletonRows } from "@/components/ui/states";
-import { count, counted, moment } from "@/lib/format";
+import { Empty, Notice, QueryView, SkeletonRows } from "@/components/ui/states";
+import { count, moment, pluralize } from "@/lib/format";
 import { moreOf } from "@/lib/paging";
 import { useSession } from "@/lib/session";
 import { setParams } from "@/lib/use-params";
@@ -67,14 +67,14 @@ function Trail() {
       <AuditFilters />
       {left > 0 && (
         <Notice tone="warn">
-          {counted(left, "event that", "events that")} happened meanwhile {left === 1 ? "is" : "are"} left out below, and of files
-          saved here.{" "}
+          {pluralize(left, "event that", "events that")} happened meanwhile {left === 1 ? "is" : "are"} left out below, and of
+          files saved here.{" "}
           <Button small onClick={() => void anew()}>
             Begin with the newest
           </Button>
         </Notice>
       )}
-      <Loaded query={query} skeleton={<SkeletonRows rows={10} />}>
+      <QueryView query={query} skeleton={<SkeletonRows rows={10} />}>
         {() => (
           <DataTable
             label="Events"
@@ -86,7 +86,7 @@ function Trail() {
             empty={<Nothing />}
           />
         )}
-      </Loaded>
+      </QueryView>
       <EventDialog event={shown} names={names} onClose={() => setShown(null)} />
     </Card>
   );

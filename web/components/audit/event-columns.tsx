@@ -1,19 +1,19 @@
 import { Badge, type Tone } from "@/components/ui/badge";
 import type { Column } from "@/components/ui/data-table";
 import { Ago } from "@/components/ui/values";
-import { eventWords } from "@/lib/event-words";
+import { eventLabel } from "@/lib/event-labels";
 import { credits, shortId } from "@/lib/format";
-import { plain } from "@/lib/words";
+import { humanize } from "@/lib/labels";
 import type { HubEvent } from "./event";
 
 export type Names = Record<string, string>;
 
-export function nameOf(id: string, names: Names): string {
+function nameOf(id: string, names: Names): string {
   return names[id] ?? shortId(id);
 }
 
 /** The one thing that an event is about first of all. */
-export function subject(event: HubEvent): string | null {
+function subject(event: HubEvent): string | null {
   return event.job_id ?? event.node_id ?? event.group_id ?? event.account_id ?? null;
 }
 
@@ -26,7 +26,7 @@ function tone(action: string): Tone {
 }
 
 export function change(event: HubEvent): string {
-  const words = (code: string) => (/\.floor$/.test(event.action) && /^\d+$/.test(code) ? credits(Number(code)) : plain(code));
+  const words = (code: string) => (/\.floor$/.test(event.action) && /^\d+$/.test(code) ? credits(Number(code)) : humanize(code));
   return [event.before, event.after]
     .filter((code) => code != null && code !== "")
     .map((code) => words(code as string))
@@ -42,7 +42,7 @@ export function eventColumns(names: Names, open: (event: HubEvent) => void): Col
       cell: (event) => (
         <button type="button" onClick={() => open(event)} className="max-w-full truncate hover:underline">
           <Badge tone={tone(event.action)} title={event.action}>
-            {eventWords(event.action)}
+            {eventLabel(event.action)}
           </Badge>
         </button>
       ),
@@ -63,7 +63,7 @@ export function eventColumns(names: Names, open: (event: HubEvent) => void): Col
       from: "md",
       cell: (event) => (
         <span title={event.reason ?? undefined}>
-          {event.reason ? plain(event.reason) : <span className="text-muted">–</span>}
+          {event.reason ? humanize(event.reason) : <span className="text-muted">–</span>}
         </span>
       ),
     },

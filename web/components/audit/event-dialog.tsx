@@ -6,9 +6,9 @@ import { Code } from "@/components/ui/copy";
 import { Dialog } from "@/components/ui/dialog";
 import { Link } from "@/components/ui/link";
 import { Id, Moment } from "@/components/ui/values";
-import { eventWords } from "@/lib/event-words";
+import { eventLabel } from "@/lib/event-labels";
+import { capitalize, humanize } from "@/lib/labels";
 import { setParams } from "@/lib/use-params";
-import { capital, plain } from "@/lib/words";
 import type { HubEvent } from "./event";
 import { change, type Names } from "./event-columns";
 
@@ -23,8 +23,8 @@ export function EventDialog({ event, names, onClose }: EventDialogProps) {
     <Dialog
       open={event !== null}
       onClose={onClose}
-      title={event ? capital(eventWords(event.action)) : ""}
-      note={event?.reason && plain(event.reason)}
+      title={event ? capitalize(eventLabel(event.action)) : ""}
+      note={event?.reason && humanize(event.reason)}
       wide
     >
       {event && <Whole event={event} names={names} onClose={onClose} />}

@@ -4,9 +4,9 @@ import { useQueryClient } from "@tanstack/react-query";
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { useTimeRange } from "@/components/ui/time-range";
 import { $api, client } from "@/lib/api/client";
-import { useListening, useNews } from "@/lib/live";
-import { OWN_PACE } from "@/lib/pacer";
+import { useNews, useOnConnect } from "@/lib/live";
 import type { Pages } from "@/lib/paging";
+import { MANUAL_REFETCH } from "@/lib/refetch-scheduler";
 import { useParam } from "@/lib/use-params";
 import type { HubEvent } from "./event";
 
@@ -21,7 +21,7 @@ export const ACTION = /^[a-z_.]{1,64}$/;
 const FOUND = {
   pageParamName: "before",
   initialPageParam: null as number | null,
-  meta: OWN_PACE, // who has paused it is not disturbed
+  meta: MANUAL_REFETCH, // who has paused it is not disturbed
   getNextPageParam: (page: { next?: number | null }) => page.next ?? undefined,
 };
 
@@ -53,7 +53,7 @@ export function useTrail(paused: boolean) {
     queries.setQueryData(["get", "/events", init], (before: Pages | undefined) => before && firstOf(before));
     await query.refetch();
   };
-  const fresh = useFresh({ key, filters, from: first?.cursor, paused, anew });
+  const fresh = useNewEvents({ key, filters, from: first?.cursor, paused, anew });
 
   const events = useMemo(() => {
     const all = [...fresh.events, ...(query.data?.pages.flatMap((page) => page.events) ?? [])];
@@ -77,15 +77,15 @@ function namesOf(events: HubEvent[], names: Record<string, string>): Record<stri
   return Object.fromEntries(Object.entries(names).filter(([id]) => shown.has(id)));
 }
 
-interface Fresh {
+interface NewEvents {
   events: HubEvent[];
   names: Record<string, string>;
   left: number; // between these and the first page
 }
 
-const NONE: Fresh = { events: [], names: {}, left: 0 };
+const NONE: NewEvents = { events: [], names: {}, left: 0 };
 
-interface Since {
+interface NewEventsOptions {
   key: string;
   filters: ReturnType<typeof useFilters>;
   from: number | undefined;
@@ -94,8 +94,8 @@ interface Since {
 }
 
 /** What came after the first page. The stream only says that there is something; the hub says whether the filters let it through. */
-function useFresh({ key, filters, from, paused, anew }: Since) {
-  const [fresh, setFresh] = useState<Fresh>(NONE);
+function useNewEvents({ key, filters, from, paused, anew }: NewEventsOptions) {
+  const [fresh, setFresh] = useState<NewEvents>(NONE);
   const [waiting, setWaiting] = useState(0);
   const cursor = useRef<number | undefined>(undefined);
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
@@ -158,7 +158,7 @@ function useFresh({ key, filters, from, paused, anew }: Since) {
     if (paused) setWaiting((before) => before + news.events);
     else soon();
   });
-  useListening(() => {
+  useOnConnect(() => {
     if (!paused) soon();
   });
   return { ...fresh, waiting };

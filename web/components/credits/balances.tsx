@@ -1,6 +1,6 @@
 "use client";
 import { Stat } from "@/components/ui/card";
-import { Loaded, Skeleton } from "@/components/ui/states";
+import { QueryView, Skeleton } from "@/components/ui/states";
 import { Ago, Money } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
 import { duration } from "@/lib/format";
@@ -14,20 +14,20 @@ const ECONOMIES: Record<string, string> = {
 export function Balances({ accountId }: { accountId?: string | undefined }) {
   const query = $api.useQuery("get", "/credits", { params: { query: { account_id: accountId } } });
   return (
-    <Loaded query={query} skeleton={<Shape />}>
-      {(credits) => <Purses credits={credits} />}
-    </Loaded>
+    <QueryView query={query} skeleton={<Shape />}>
+      {(credits) => <BalanceStats credits={credits} />}
+    </QueryView>
   );
 }
 
-function Purses({ credits }: { credits: Schemas["CreditsView"] }) {
+function BalanceStats({ credits }: { credits: Schemas["CreditsView"] }) {
   return (
     <section aria-label="Balances" className="grid gap-2">
       <div className="grid grid-cols-2 gap-3 lg:grid-cols-4">
         <Stat name="To spend" hint="given, paid in, or earned">
           <Money micro={credits.available} exact />
         </Stat>
-        <Stat name="Of it, to pay out" hint="matured earnings">
+        <Stat name="Available for payout" hint="matured earnings">
           <Money micro={credits.withdrawable} exact />
         </Stat>
         <Stat name="Set aside" hint="for unfinished jobs">

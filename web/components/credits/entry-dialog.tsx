@@ -3,7 +3,7 @@
 import { ButtonLink } from "@/components/ui/button";
 import { Fact, Facts } from "@/components/ui/card";
 import { Dialog } from "@/components/ui/dialog";
-import { Loaded, SkeletonRows } from "@/components/ui/states";
+import { QueryView, SkeletonRows } from "@/components/ui/states";
 import { Id, Moment, Money } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
 
@@ -52,7 +52,7 @@ function Why({ jobId }: { jobId: string }) {
   return (
     <section className="grid gap-3 border-line border-t pt-4">
       <h3>Why the job cost that</h3>
-      <Loaded query={query} skeleton={<SkeletonRows rows={3} />}>
+      <QueryView query={query} skeleton={<SkeletonRows rows={3} />}>
         {(cost) => (
           <>
             <p>{cost.sentence}</p>
@@ -68,7 +68,7 @@ function Why({ jobId }: { jobId: string }) {
             )}
           </>
         )}
-      </Loaded>
+      </QueryView>
       <div>
         <ButtonLink href={{ pathname: "/jobs", query: { id: jobId } }} small>
           Open the job

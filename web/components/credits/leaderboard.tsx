@@ -6,7 +6,7 @@ import { Card } from "@/components/ui/card";
 import { classes } from "@/components/ui/classes";
 import { Page } from "@/components/ui/page";
 import { Segments } from "@/components/ui/segments";
-import { Empty, Loaded, SkeletonRows } from "@/components/ui/states";
+import { Empty, QueryView, SkeletonRows } from "@/components/ui/states";
 import { Money } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
 import { count, day, duration } from "@/lib/format";
@@ -41,14 +41,14 @@ export function Leaderboard() {
     >
       <div className="grid items-start gap-5 lg:grid-cols-2">
         <Card flush title="Lenders" note="Whose machines did the most for others">
-          <Loaded query={query} skeleton={<SkeletonRows rows={5} />}>
+          <QueryView query={query} skeleton={<SkeletonRows rows={5} />}>
             {(board) => <Ranks leaders={board.lenders} money="Earned" lends />}
-          </Loaded>
+          </QueryView>
         </Card>
         <Card flush title="Borrowers" note="Whose jobs ran most on machines of others">
-          <Loaded query={query} skeleton={<SkeletonRows rows={5} />}>
+          <QueryView query={query} skeleton={<SkeletonRows rows={5} />}>
             {(board) => <Ranks leaders={board.borrowers} money="Paid" />}
-          </Loaded>
+          </QueryView>
         </Card>
       </div>
     </Page>

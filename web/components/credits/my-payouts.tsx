@@ -3,7 +3,7 @@ import { useState } from "react";
 import { Button } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 import { Dialog } from "@/components/ui/dialog";
-import { Empty, Loaded, SkeletonRows } from "@/components/ui/states";
+import { Empty, QueryView, SkeletonRows } from "@/components/ui/states";
 import { Money } from "@/components/ui/values";
 import { $api } from "@/lib/api/client";
 import { PAGED, useRows } from "@/lib/paging";
@@ -34,7 +34,7 @@ export function MyPayouts() {
           </Button>
         }
       >
-        <Loaded query={query} skeleton={<SkeletonRows rows={4} />}>
+        <QueryView query={query} skeleton={<SkeletonRows rows={4} />}>
           {() => (
             <PayoutTable
               payouts={rows}
@@ -49,7 +49,7 @@ export function MyPayouts() {
               }
             />
           )}
-        </Loaded>
+        </QueryView>
       </Card>
       <PayoutStates />
       <Dialog open={asking} onClose={() => setAsking(false)} title="Ask for a payout">

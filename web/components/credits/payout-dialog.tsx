@@ -12,11 +12,11 @@ import { useToast } from "@/components/ui/toast";
 import { Id, Moment, Money } from "@/components/ui/values";
 import { client, type Schemas } from "@/lib/api/client";
 import { asProblem } from "@/lib/api/problem";
-import { useOnce } from "@/lib/once";
 import { useAccount } from "@/lib/session";
+import { useIdempotencyKey } from "@/lib/use-idempotency-key";
 
 type Payout = Schemas["PayoutView"];
-type Deed = "cancel" | "approve" | "reject" | "paid" | "failed";
+type Action = "cancel" | "approve" | "reject" | "paid" | "failed";
 
 export function PayoutDialog({ payout, onClose }: { payout: Payout | null; onClose: () => void }) {
   return (
@@ -24,7 +24,7 @@ export function PayoutDialog({ payout, onClose }: { payout: Payout | null; onClo
       {payout && (
         <div className="grid gap-5">
           <About payout={payout} />
-          <Deeds key={payout.id} payout={payout} />
+          <Actions key={payout.id} payout={payout} />
         </div>
       )}
     </Dialog>
@@ -65,7 +65,7 @@ function About({ payout }: { payout: Payout }) {
   );
 }
 
-function Deeds({ payout }: { payout: Payout }) {
+function Actions({ payout }: { payout: Payout }) {
   const me = useAccount();
   const act = useAct(payout);
   const [words, setWords] = useState("");
@@ -118,19 +118,19 @@ function Deeds({ payout }: { payout: Payout }) {
 }
 
 function useAct(payout: Payout) {
-  const [doing, setDoing] = useState<Deed | null>(null);
+  const [doing, setDoing] = useState<Action | null>(null);
   const [error, setError] = useState<unknown>(null);
   const queries = useQueryClient();
   const toast = useToast();
-  const one = useOnce();
-  const go = async (deed: Deed, words: string) => {
-    setDoing(deed);
+  const idempotency = useIdempotencyKey();
+  const go = async (action: Action, words: string) => {
+    setDoing(action);
     setError(null);
     try {
-      const { data, error: refusal } = await send(payout.id, { deed, words, header: one.once([deed, words]) });
+      const { data, error: refusal } = await send(payout.id, { action, words, header: idempotency.headers([action, words]) });
       if (data) {
-        one.done();
-        toast.done(data.status);
+        idempotency.reset();
+        toast.success(data.status);
         await queries.invalidateQueries();
       } else setError(refusal ?? null);
     } catch (broken) {
@@ -139,18 +139,18 @@ function useAct(payout: Payout) {
       setDoing(null);
     }
   };
-  return { doing, error, go: (deed: Deed, words: string) => void go(deed, words) };
+  return { doing, error, go: (action: Action, words: string) => void go(action, words) };
 }
 
 interface Order {
-  deed: Deed;
+  action: Action;
   words: string;
   header: { "idempotency-key": string };
 }
 
-function send(payout_id: string, { deed, words, header }: Order) {
+function send(payout_id: string, { action, words, header }: Order) {
   const params = { path: { payout_id }, header };
-  switch (deed) {
+  switch (action) {
     case "cancel":
       return client.POST("/payouts/{payout_id}/cancel", { params });
     case "approve":

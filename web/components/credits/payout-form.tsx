@@ -10,7 +10,7 @@ import { Notice } from "@/components/ui/states";
 import { useToast } from "@/components/ui/toast";
 import { $api, type Schemas } from "@/lib/api/client";
 import { credits, parseCredits } from "@/lib/format";
-import { useOnce } from "@/lib/once";
+import { useIdempotencyKey } from "@/lib/use-idempotency-key";
 
 const PAISA = 10_000; // microcredits; banks know nothing smaller
 
@@ -34,11 +34,11 @@ export function PayoutForm({ available, minimum, done }: PayoutFormProps) {
   const set = (change: Partial<Words>) => setWords((before) => ({ ...before, ...change }));
   const queries = useQueryClient();
   const toast = useToast();
-  const one = useOnce();
+  const idempotency = useIdempotencyKey();
   const ask = $api.useMutation("post", "/payouts", {
     onSuccess: (payout) => {
-      one.done();
-      toast.done(payout.status);
+      idempotency.reset();
+      toast.success(payout.status);
       void queries.invalidateQueries();
       done();
     },
@@ -47,7 +47,7 @@ export function PayoutForm({ available, minimum, done }: PayoutFormProps) {
   const body = amount === null ? null : request(words, amount);
   return (
     <Form
-      send={() => body && ask.mutate({ body, params: { header: one.once(body) } })}
+      send={() => body && ask.mutate({ body, params: { header: idempotency.headers(body) } })}
       sending={ask}
       action={<>Ask for {amount ? `₹${credits(amount)}` : "it"}</>}
       ready={body !== null}

@@ -6,7 +6,7 @@ import { Ago, Money } from "@/components/ui/values";
 import type { Schemas } from "@/lib/api/client";
 import { PayoutDialog } from "./payout-dialog";
 
-export type Payout = Schemas["PayoutView"];
+type Payout = Schemas["PayoutView"];
 
 interface PayoutTableProps {
   payouts: Payout[];

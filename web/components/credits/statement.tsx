@@ -9,20 +9,20 @@ import { type Column, DataTable } from "@/components/ui/data-table";
 import { SelectField } from "@/components/ui/field";
 import { Link } from "@/components/ui/link";
 import { ParamField } from "@/components/ui/param-field";
-import { Empty, Loaded, SkeletonRows } from "@/components/ui/states";
+import { Empty, QueryView, SkeletonRows } from "@/components/ui/states";
 import { TimeRangeField, useTimeRange } from "@/components/ui/time-range";
 import { Ago, Money } from "@/components/ui/values";
 import { $api, hubUrl, type Schemas } from "@/lib/api/client";
 import type { paths } from "@/lib/api/schema";
 import { shortId } from "@/lib/format";
-import { SLOW } from "@/lib/pacer";
 import { PAGED, useRows } from "@/lib/paging";
-import { setParams, useChosen, useParam } from "@/lib/use-params";
+import { SLOW_QUERY } from "@/lib/refetch-scheduler";
+import { setParams, useParam, useParamState } from "@/lib/use-params";
 import { EntryDialog } from "./entry-dialog";
 import { Sums } from "./sums";
-import { transferWords } from "./transfer-words";
+import { transferLabel } from "./transfer-labels";
 
-export type Entry = Schemas["Entry"];
+type Entry = Schemas["Entry"];
 const ID = /^[A-Za-z0-9_-]{1,64}$/;
 type Kind = NonNullable<Schemas["Kind"]>;
 
@@ -72,7 +72,7 @@ export function Statement({ accountId }: { accountId?: string | undefined }) {
         }
       >
         <Filters />
-        <Loaded query={query} skeleton={<SkeletonRows rows={8} />}>
+        <QueryView query={query} skeleton={<SkeletonRows rows={8} />}>
           {() => (
             <DataTable
               label="Statement"
@@ -85,31 +85,31 @@ export function Statement({ accountId }: { accountId?: string | undefined }) {
               empty={<Nothing filtered={filtered} />}
             />
           )}
-        </Loaded>
+        </QueryView>
       </Card>
       {/* The hub adds up all jobs, not one: its few rows are all here. */}
-      {!filters.job_id && <AddedUp filters={filters} />}
+      {!filters.job_id && <Totals filters={filters} />}
       <EntryDialog entry={shown} onClose={() => setShown(null)} />
     </div>
   );
 }
 
 /** A question of its own: the whole history is added up for it, which the rows need not wait for. */
-function AddedUp({ filters }: { filters: NonNullable<paths["/credits/statement"]["get"]["parameters"]["query"]> }) {
+function Totals({ filters }: { filters: NonNullable<paths["/credits/statement"]["get"]["parameters"]["query"]> }) {
   const init = { params: { query: { ...filters, sums: true, limit: 1 } } };
-  const query = $api.useQuery("get", "/credits/statement", init, SLOW);
+  const query = $api.useQuery("get", "/credits/statement", init, SLOW_QUERY);
   return <Sums sums={query.data?.sums} />;
 }
 
 function Filters() {
-  const [kind, setKind] = useChosen("kind");
+  const [kind, setKind] = useParamState("kind");
   return (
     <div className="grid grid-cols-1 gap-3 border-line border-b px-5 pb-4 sm:grid-cols-2 lg:grid-cols-3">
       <SelectField
         label="Kind"
         value={kind}
         onChange={(event) => setKind(event.target.value)}
-        options={[{ value: "", label: "All kinds" }, ...KINDS.map((one) => ({ value: one, label: transferWords(one) }))]}
+        options={[{ value: "", label: "All kinds" }, ...KINDS.map((one) => ({ value: one, label: transferLabel(one) }))]}
       />
       <ParamField name="job" label="Job" placeholder="job_…" allowed={ID} wrong="An id has letters, digits, _ and - alone." />
       <TimeRangeField />
@@ -155,7 +155,7 @@ function columns(show: (entry: Entry) => void): Column<Entry>[] {
         </button>
       ),
     },
-    { key: "kind", title: "Kind", width: "10rem", from: "lg", cell: (entry) => <Badge>{transferWords(entry.kind)}</Badge> },
+    { key: "kind", title: "Kind", width: "10rem", from: "lg", cell: (entry) => <Badge>{transferLabel(entry.kind)}</Badge> },
     {
       key: "job",
       title: "Job",

@@ -1,10 +1,10 @@
 import { Card } from "@/components/ui/card";
-import { Heads } from "@/components/ui/heads";
 import { Skeleton } from "@/components/ui/states";
+import { TableHead } from "@/components/ui/table-head";
 import { Money } from "@/components/ui/values";
 import type { Schemas } from "@/lib/api/client";
 import { count } from "@/lib/format";
-import { transferWords } from "./transfer-words";
+import { transferLabel } from "./transfer-labels";
 
 /** Everything the filters let through, added up by the hub. */
 export function Sums({ sums }: { sums: Schemas["Sum"][] | undefined }) {
@@ -16,12 +16,12 @@ export function Sums({ sums }: { sums: Schemas["Sum"][] | undefined }) {
         <p className="text-muted">Nothing moved.</p>
       ) : (
         <table className="w-full text-sm">
-          <Heads words={["Kind"]} numbers={["Moved", "In all"]} />
+          <TableHead words={["Kind"]} numbers={["Moved", "In all"]} />
           <tbody>
             {sums.map((sum) => (
               <tr key={sum.kind} className="border-line border-t">
                 <th scope="row" className="py-2 text-left font-normal">
-                  {transferWords(sum.kind)} <span className="num text-muted">× {count(sum.transfers)}</span>
+                  {transferLabel(sum.kind)} <span className="num text-muted">× {count(sum.transfers)}</span>
                 </th>
                 <td className="py-2 pl-3 text-right">
                   <Money micro={sum.moved} exact />

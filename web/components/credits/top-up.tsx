@@ -10,7 +10,7 @@ import { Form } from "@/components/ui/form";
 import { useToast } from "@/components/ui/toast";
 import { $api } from "@/lib/api/client";
 import { credits, parseCredits } from "@/lib/format";
-import { useOnce } from "@/lib/once";
+import { useIdempotencyKey } from "@/lib/use-idempotency-key";
 
 /** For administrators: a gift, or money that arrived at the bank. */
 export function GiveCredits({ account, small = false }: { account?: string | undefined; small?: boolean }) {
@@ -31,12 +31,12 @@ function TopUpForm({ account, done }: { account: string; done: () => void }) {
   const [words, setWords] = useState({ account, amount: "", source: "promo", note: "" });
   const queries = useQueryClient();
   const toast = useToast();
-  const one = useOnce();
+  const idempotency = useIdempotencyKey();
   const amount = parseCredits(words.amount);
   const give = $api.useMutation("post", "/credits/top-ups", {
     onSuccess: (reply) => {
-      one.done();
-      toast.done(
+      idempotency.reset();
+      toast.success(
         reply.approval_id
           ? "Kept: it happens when a second administrator agrees."
           : `${reply.name} was given ${credits(reply.amount)} credits and can spend ${credits(reply.available)} now.`,
@@ -53,7 +53,7 @@ function TopUpForm({ account, done }: { account: string; done: () => void }) {
       source: words.source === "bank" ? ("bank" as const) : ("promo" as const),
       note: words.note.trim() || null,
     };
-    give.mutate({ body, params: { header: one.once(body) } });
+    give.mutate({ body, params: { header: idempotency.headers(body) } });
   };
   return (
     <Form

@@ -15,13 +15,12 @@ export const LOOKS = [
   { state: "cancelled", colour: "warn", swatch: "bg-warn" },
 ] as const;
 
-export type Look = (typeof LOOKS)[number];
 const AT = new Map<string, number>(LOOKS.map((look, index) => [look.state, index]));
 const QUEUED = AT.get("queued") ?? 0;
 const FAILED = AT.get("failed") ?? 0;
 
 /** More are not drawn one by one. */
-export const CELLS_MAX = 250_000;
+const CELLS_MAX = 250_000;
 
 export interface Cells {
   count: number;

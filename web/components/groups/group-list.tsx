@@ -10,13 +10,13 @@ import { SelectField } from "@/components/ui/field";
 import { Link } from "@/components/ui/link";
 import { Page } from "@/components/ui/page";
 import { ParamField } from "@/components/ui/param-field";
-import { Empty, Loaded, SkeletonRows } from "@/components/ui/states";
+import { Empty, QueryView, SkeletonRows } from "@/components/ui/states";
 import { Ago } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
 import { count, percent } from "@/lib/format";
-import { SLOW } from "@/lib/pacer";
 import { PAGED, useRows } from "@/lib/paging";
-import { useChosen, useParam } from "@/lib/use-params";
+import { SLOW_QUERY } from "@/lib/refetch-scheduler";
+import { useParam, useParamState } from "@/lib/use-params";
 import { StateBar } from "./state-bar";
 
 type Group = Schemas["GroupView"];
@@ -33,14 +33,14 @@ export function GroupList() {
   const [kind] = useParam("kind");
   const [q] = useParam("q");
   const query = { limit: 50, ...(kind && { kind }), ...(q && { q }) };
-  const list = $api.useInfiniteQuery("get", "/groups", { params: { query } }, { ...PAGED, ...SLOW });
+  const list = $api.useInfiniteQuery("get", "/groups", { params: { query } }, { ...PAGED, ...SLOW_QUERY });
   const { rows, more } = useRows(list, (page) => page.groups);
   const router = useRouter();
   return (
     <Page title="Groups" note="Jobs that belong together: how far they are, what came, and where it goes.">
       <Filters />
       <Card flush>
-        <Loaded query={list} skeleton={<SkeletonRows rows={8} />}>
+        <QueryView query={list} skeleton={<SkeletonRows rows={8} />}>
           {() => (
             <DataTable
               label="Groups"
@@ -53,14 +53,14 @@ export function GroupList() {
               empty={q || kind ? <Empty icon={Search} title="No group is like that." /> : <NoGroups />}
             />
           )}
-        </Loaded>
+        </QueryView>
       </Card>
     </Page>
   );
 }
 
 function Filters() {
-  const [kind, setKind] = useChosen("kind");
+  const [kind, setKind] = useParamState("kind");
   return (
     <div className="grid gap-3 sm:grid-cols-[minmax(0,22rem)_14rem]">
       <ParamField name="q" label="Search" type="search" placeholder="A part of the name, or an id" />

@@ -6,14 +6,14 @@ import { Button } from "@/components/ui/button";
 import { Card, Fact, Facts, Stat, Stats } from "@/components/ui/card";
 import { Code } from "@/components/ui/copy";
 import { Confirm } from "@/components/ui/dialog";
+import { MissingPage } from "@/components/ui/missing-page";
 import { Page } from "@/components/ui/page";
-import { Empty, Loaded, Skeleton } from "@/components/ui/states";
+import { Empty, QueryView, Skeleton } from "@/components/ui/states";
 import { Tabs } from "@/components/ui/tabs";
 import { useToast } from "@/components/ui/toast";
-import { Unknown } from "@/components/ui/unknown";
 import { Ago, Id } from "@/components/ui/values";
 import { $api, client, type Schemas } from "@/lib/api/client";
-import { failing } from "@/lib/api/problem";
+import { errorToShow } from "@/lib/api/problem";
 import { count, percent } from "@/lib/format";
 import { useParam } from "@/lib/use-params";
 import { groupState } from "./group-list";
@@ -30,8 +30,9 @@ const BACK = <Back href="/groups">Groups</Back>;
 
 export function GroupPage({ id }: { id: string }) {
   const group = $api.useQuery("get", "/groups/{group_id}", { params: { path: { group_id: id } } });
-  const error = failing(group);
-  if (!group.data && error) return <Unknown kind="group" id={id} above={BACK} error={error} retry={() => void group.refetch()} />;
+  const error = errorToShow(group);
+  if (!group.data && error)
+    return <MissingPage kind="group" id={id} above={BACK} error={error} retry={() => void group.refetch()} />;
   if (!group.data) {
     return (
       <Page title="Group" above={BACK}>
@@ -49,7 +50,7 @@ export function GroupPage({ id }: { id: string }) {
           {found.name} <StateBadge state={groupState(found)} />
         </span>
       }
-      note={drained(found)}
+      note={completionNote(found)}
       actions={
         <>
           <SaveMenu group={found} />
@@ -74,9 +75,9 @@ export function GroupPage({ id }: { id: string }) {
 }
 
 /** Complete, or what is missing. */
-function drained(group: Group): string {
+function completionNote(group: Group): string {
   if (group.complete) return "Complete: everything that it waited for is over.";
-  if (group.total === 0) return "Nothing is in it yet.";
+  if (group.total === 0) return "The group is empty.";
   const keys = group.counts.expected ?? 0;
   const jobs = group.pending - keys;
   const parts = [jobs > 0 && `${count(jobs)} in jobs`, keys > 0 && `${count(keys)} that nobody has reported`];
@@ -108,9 +109,9 @@ function Counts({ group }: { group: Group }) {
 function Grid({ id, total }: { id: string; total: number }) {
   const states = useStates(id);
   return (
-    <Loaded query={states} skeleton={<GridSpace cells={total} />}>
+    <QueryView query={states} skeleton={<GridSpace cells={total} />}>
       {(items) => (items.length > 0 ? <ItemGrid items={items} /> : <Empty title="No items yet." />)}
-    </Loaded>
+    </QueryView>
   );
 }
 
@@ -172,7 +173,7 @@ function Cancel({ group, refresh }: { group: Group; refresh: () => void }) {
   const cancel = async () => {
     const { error } = await client.POST("/groups/{group_id}/cancel", { params: { path: { group_id: group.id } } });
     if (error) throw error;
-    toast.done("Cancelled.");
+    toast.success("Cancelled.");
     refresh();
   };
   return (

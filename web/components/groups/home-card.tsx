@@ -12,7 +12,7 @@ import { Failure, Notice } from "@/components/ui/states";
 import { useToast } from "@/components/ui/toast";
 import { Ago } from "@/components/ui/values";
 import { $api, client, type Schemas } from "@/lib/api/client";
-import { bytes, counted } from "@/lib/format";
+import { bytes, pluralize } from "@/lib/format";
 
 type Group = Schemas["GroupView"];
 const TONES = { off: "neutral", when_complete: "info", waiting: "warn", arrived: "good" } as const;
@@ -27,7 +27,7 @@ export function HomeCard({ group }: { group: Group }) {
       <div className="grid grid-cols-1 gap-4">
         <p className="first-letter:uppercase">{home.sentence}</p>
         {home.reason && <Notice tone="warn">{home.reason}</Notice>}
-        {wanted && <Arrived home={home} />}
+        {wanted && <DeliveryFacts home={home} />}
         <div className="flex flex-wrap gap-2">
           <Ask group={group} />
           {wanted && state !== "arrived" && <CallOff group={group} />}
@@ -38,18 +38,18 @@ export function HomeCard({ group }: { group: Group }) {
   );
 }
 
-function Arrived({ home }: { home: Schemas["HomeView"] }) {
+function DeliveryFacts({ home }: { home: Schemas["HomeView"] }) {
   return (
     <Facts>
       <Fact name="Node">{home.node_name ?? "–"}</Fact>
       {home.at_ms && (
-        <Fact name={home.state === "arrived" ? "Arrived" : "Last word"}>
+        <Fact name={home.state === "arrived" ? "Arrived" : "Last report"}>
           <Ago ms={home.at_ms} />
         </Fact>
       )}
       {home.files !== null && home.files !== undefined && (
-        <Fact name="Brought">
-          {counted(home.items ?? 0, "item")}, {counted(home.files, "file")}, {bytes(home.bytes ?? 0)}
+        <Fact name="Delivered">
+          {pluralize(home.items ?? 0, "item")}, {pluralize(home.files, "file")}, {bytes(home.bytes ?? 0)}
         </Fact>
       )}
       {(home.path ?? home.folder) && (
@@ -110,7 +110,7 @@ function Choose({ group, close }: { group: Group; close: () => void }) {
     setError(null);
     try {
       await ask({ wanted: true, ...(home && { home }) });
-      toast.done("It comes home.");
+      toast.success("It comes home.");
       close();
     } catch (refusal) {
       setError(refusal);

@@ -68,7 +68,7 @@ export function ItemGrid({ items }: { items: ItemState[] }) {
     <div className="grid grid-cols-1 gap-2">
       <p aria-live={byKey ? "polite" : "off"} className="min-h-6 truncate text-sm">
         {chosen && at !== null ? (
-          <Told item={chosen} at={at} look={LOOKS[cells.look[at] as number]?.state ?? chosen.state} />
+          <ItemDescription item={chosen} at={at} look={LOOKS[cells.look[at] as number]?.state ?? chosen.state} />
         ) : (
           <span className="text-muted">Point at a cell, or move with the arrow keys; Enter opens its job.</span>
         )}
@@ -121,7 +121,7 @@ export function GridSpace({ cells }: { cells: number }) {
   );
 }
 
-function Told({ item, at, look }: { item: ItemState; at: number; look: string }) {
+function ItemDescription({ item, at, look }: { item: ItemState; at: number; look: string }) {
   const many = item.bundled ?? 1;
   return (
     <>

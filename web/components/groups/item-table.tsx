@@ -6,7 +6,7 @@ import { writeValue } from "@/components/jobs/wire-value";
 import { StateBadge } from "@/components/ui/badge";
 import { type Column, DataTable } from "@/components/ui/data-table";
 import { Link } from "@/components/ui/link";
-import { Empty, Loaded, SkeletonRows } from "@/components/ui/states";
+import { Empty, QueryView, SkeletonRows } from "@/components/ui/states";
 import { Ago } from "@/components/ui/values";
 import { $api, hubUrl } from "@/lib/api/client";
 import { bytes, count } from "@/lib/format";
@@ -31,7 +31,7 @@ export function ItemTable({ groupId, which, about }: { groupId: string; which: W
   const why = useWhy(groupId, which === "waiting");
   const columns = useMemo(() => columnsOf(which, why), [which, why]);
   return (
-    <Loaded query={items} skeleton={<Space rows={about} />}>
+    <QueryView query={items} skeleton={<Space rows={about} />}>
       {() => (
         <DataTable
           label={`Items: ${which}`}
@@ -44,7 +44,7 @@ export function ItemTable({ groupId, which, about }: { groupId: string; which: W
           empty={<Empty title={NOTHING[which]} />}
         />
       )}
-    </Loaded>
+    </QueryView>
   );
 }
 

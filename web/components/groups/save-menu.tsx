@@ -10,9 +10,9 @@ import { Dialog } from "@/components/ui/dialog";
 import { Progress } from "@/components/ui/progress";
 import { useToast } from "@/components/ui/toast";
 import type { Schemas } from "@/lib/api/client";
+import { type ArchiveFile, zipFiles } from "@/lib/archive";
 import { bytes, count } from "@/lib/format";
 import { saveFile } from "@/lib/save";
-import { zip, zipEntry } from "@/lib/zip";
 import { asCsv, asJson } from "./export";
 import { allItems, type GroupItem } from "./use-items";
 
@@ -39,7 +39,7 @@ export function SaveMenu({ group }: { group: Schemas["GroupView"] }) {
     try {
       await make(abort.signal);
     } catch (error) {
-      if (!abort.signal.aborted) toast.failed(error);
+      if (!abort.signal.aborted) toast.error(error);
     } finally {
       setDoing(null);
     }
@@ -65,14 +65,14 @@ export function SaveMenu({ group }: { group: Schemas["GroupView"] }) {
         setLarge(`${count(files.length)} files with ${bytes(size)}`);
         return;
       }
-      const entries = [await zipEntry("results.json", new Blob([asJson(items)]))];
+      const archived: ArchiveFile[] = [{ name: "results.json", input: new Blob([asJson(items)]) }];
       let done = 0;
       for (const file of files) {
         setDoing({ text: file.name, share: size > 0 ? done / size : null });
-        entries.push(await zipEntry(file.name, await readArtifact(file.digest, { signal })));
+        archived.push({ name: file.name, input: await readArtifact(file.digest, { signal }) });
         done += file.size;
       }
-      saveFile(zip(entries), `${group.name}.zip`);
+      saveFile(await zipFiles(archived), `${group.name}.zip`);
     });
 
   return (
@@ -106,8 +106,8 @@ export function SaveMenu({ group }: { group: Schemas["GroupView"] }) {
       <Dialog
         open={large !== null}
         onClose={() => setLarge(null)}
-        title="That is much at once"
-        note={`There are ${large}. A page takes up to ${count(FILES_MAX)} files and ${bytes(BYTES_MAX)}; this command fetches any number, goes on after a break, and checks every file:`}
+        title="Too much to download at once"
+        note={`There are ${large}. A page takes up to ${count(FILES_MAX)} files and ${bytes(BYTES_MAX)}; this command fetches any number, resumes after an interruption, and verifies every file:`}
       >
         <Code label="Command that fetches everything" text={`pool group fetch ${group.id} ./results`} />
       </Dialog>

@@ -3,18 +3,14 @@
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { client, type Schemas } from "@/lib/api/client";
 import { PAGED } from "@/lib/paging";
-import { usePace } from "./use-pace";
+import { useRefetchOnNews } from "./use-refetch-on-news";
 
 export type GroupItem = Schemas["GroupItem"];
 export type Which = "all" | "results" | "failures" | "waiting";
 
 const PAGE = 200;
 
-export async function itemPage(
-  groupId: string,
-  which: Which,
-  at: { after: string | null; limit?: number; signal?: AbortSignal },
-) {
+async function itemPage(groupId: string, which: Which, at: { after: string | null; limit?: number; signal?: AbortSignal }) {
   const query = { which, limit: at.limit ?? PAGE, ...(at.after && { after: at.after }) };
   const { data, error } = await client.GET("/groups/{group_id}/items", {
     params: { path: { group_id: groupId }, query },
@@ -26,7 +22,7 @@ export async function itemPage(
 
 export function useItems(groupId: string, which: Which) {
   const queryKey = ["group-items", groupId, which];
-  usePace(groupId, queryKey);
+  useRefetchOnNews(groupId, queryKey);
   return useInfiniteQuery({
     queryKey,
     queryFn: ({ pageParam, signal }) => itemPage(groupId, which, { after: pageParam, signal }),

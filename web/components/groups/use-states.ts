@@ -3,7 +3,7 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { client } from "@/lib/api/client";
 import type { ItemState } from "./cells";
-import { usePace } from "./use-pace";
+import { useRefetchOnNews } from "./use-refetch-on-news";
 
 const PAGE = 5000;
 const ITEMS_MAX = 250_000;
@@ -11,7 +11,7 @@ const ITEMS_MAX = 250_000;
 export function useStates(groupId: string) {
   // A key of its own: the pace is this one's, not that of single events.
   const queryKey = ["group-states", groupId];
-  usePace(groupId, queryKey);
+  useRefetchOnNews(groupId, queryKey);
   return useQuery({
     queryKey,
     queryFn: ({ signal }) => load(groupId, signal),

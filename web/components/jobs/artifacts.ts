@@ -2,7 +2,7 @@
 import { client } from "@/lib/api/client";
 
 export const HEAD_BYTES = 64 * 1024;
-export const PICTURE_MAX = 16 * 1000 * 1000;
+const PICTURE_MAX = 16 * 1000 * 1000;
 
 /** Bytes of an artifact: all, or the first ones. */
 export async function readArtifact(

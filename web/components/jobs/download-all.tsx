@@ -3,9 +3,9 @@ import { type ReactNode, useState } from "react";
 import { Code } from "@/components/ui/copy";
 import { Dialog } from "@/components/ui/dialog";
 import { useToast } from "@/components/ui/toast";
+import { type ArchiveFile, zipFiles } from "@/lib/archive";
 import { bytes } from "@/lib/format";
 import { saveFile } from "@/lib/save";
-import { zip, zipEntry } from "@/lib/zip";
 import { readArtifact } from "./artifacts";
 
 /** More than this is better fetched by a program that can go on after a break. */
@@ -20,7 +20,7 @@ interface DownloadAllProps {
 
 /** All files in one archive; a single one as it is. */
 export function DownloadAll({ files, name, hint, trigger }: DownloadAllProps) {
-  const say = useToast();
+  const toast = useToast();
   const [pending, setPending] = useState(false);
   const [large, setLarge] = useState(false);
   const size = files.reduce((sum, file) => sum + file.size, 0);
@@ -30,11 +30,11 @@ export function DownloadAll({ files, name, hint, trigger }: DownloadAllProps) {
     try {
       const [only] = files;
       if (files.length === 1 && only) return saveFile(await readArtifact(only.digest), only.name);
-      const entries = [];
-      for (const file of files) entries.push(await zipEntry(file.name, await readArtifact(file.digest)));
-      saveFile(zip(entries), `${name}.zip`);
+      const archived: ArchiveFile[] = [];
+      for (const file of files) archived.push({ name: file.name, input: await readArtifact(file.digest) });
+      saveFile(await zipFiles(archived), `${name}.zip`);
     } catch (error) {
-      say.failed(error);
+      toast.error(error);
     } finally {
       setPending(false);
     }
@@ -45,8 +45,8 @@ export function DownloadAll({ files, name, hint, trigger }: DownloadAllProps) {
       <Dialog
         open={large}
         onClose={() => setLarge(false)}
-        title="That is much at once"
-        note={`The files have ${bytes(size)} together. Download them one by one, or with a command that goes on after a break:`}
+        title="Too much to download at once"
+        note={`The files are ${bytes(size)} in total. Download them one by one, or with a command that resumes after an interruption:`}
       >
         <Code label="Command to fetch the files" text={hint} />
       </Dialog>

@@ -3,7 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { Failure, Skeleton } from "@/components/ui/states";
-import { failing } from "@/lib/api/problem";
+import { errorToShow } from "@/lib/api/problem";
 import { bytes } from "@/lib/format";
 import { csvRows, HEAD_BYTES, type Preview, previewOf } from "./artifacts";
 
@@ -23,7 +23,7 @@ export function FilePreview({ file }: { file: FileRef }) {
     gcTime: 60_000,
   });
   if (query.data) return <Shown preview={query.data} file={file} />;
-  const error = failing(query);
+  const error = errorToShow(query);
   if (error) return <Failure error={error} retry={() => void query.refetch()} />;
   return <Skeleton className="h-24" />;
 }

@@ -11,7 +11,7 @@ import { Failure } from "@/components/ui/states";
 import { useToast } from "@/components/ui/toast";
 import { Money } from "@/components/ui/values";
 import { $api, client } from "@/lib/api/client";
-import { useOnce } from "@/lib/once";
+import { useIdempotencyKey } from "@/lib/use-idempotency-key";
 import { DownloadAll } from "./download-all";
 import type { JobDetail } from "./job-page";
 
@@ -31,7 +31,7 @@ export function JobActions({ job }: { job: JobDetail }) {
           )}
         />
       )}
-      {job.can_again && <Again job={job} />}
+      {job.can_again && <Resubmit job={job} />}
       {job.can_cancel && <Cancel job={job} />}
     </>
   );
@@ -39,11 +39,11 @@ export function JobActions({ job }: { job: JobDetail }) {
 
 function Cancel({ job }: { job: JobDetail }) {
   const queries = useQueryClient();
-  const say = useToast();
+  const toast = useToast();
   const cancel = async () => {
     const { error } = await client.POST("/jobs/{job_id}/cancel", { params: { path: { job_id: job.id } } });
     if (error) throw error;
-    say.done("The job is cancelled.");
+    toast.success("The job is cancelled.");
     await queries.invalidateQueries({ queryKey: ["get", "/jobs/{job_id}"] });
   };
   return (
@@ -64,19 +64,19 @@ function Cancel({ job }: { job: JobDetail }) {
 }
 
 /** The same once more, as a new job: with the limits of the first, or with those of today. */
-function Again({ job }: { job: JobDetail }) {
+function Resubmit({ job }: { job: JobDetail }) {
   const [open, setOpen] = useState(false);
   const [terms, setTerms] = useState<"same" | "today">("same");
   const router = useRouter();
-  const { once, done } = useOnce();
-  const again = $api.useMutation("post", "/jobs/{job_id}/again");
+  const idempotency = useIdempotencyKey();
+  const resubmit = $api.useMutation("post", "/jobs/{job_id}/again");
   const run = () => {
     const body = { terms };
-    again.mutate(
-      { params: { path: { job_id: job.id }, header: once({ id: job.id, ...body }) }, body },
+    resubmit.mutate(
+      { params: { path: { job_id: job.id }, header: idempotency.headers({ id: job.id, ...body }) }, body },
       {
         onSuccess: (reply) => {
-          done();
+          idempotency.reset();
           setOpen(false);
           const [first] = reply.job_ids;
           if (first) router.push(`/jobs?id=${encodeURIComponent(first)}` as Route);
@@ -113,10 +113,10 @@ function Again({ job }: { job: JobDetail }) {
             "The hub chooses the most it may cost, as for a new job without limits."
           )}
         </p>
-        {again.error && <Failure error={again.error} />}
+        {resubmit.error && <Failure error={resubmit.error} />}
         <div className="flex justify-end gap-2">
           <Button onClick={() => setOpen(false)}>Not now</Button>
-          <Button look="primary" pending={again.isPending} onClick={run}>
+          <Button look="primary" pending={resubmit.isPending} onClick={run}>
             Run again
           </Button>
         </div>

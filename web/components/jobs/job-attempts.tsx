@@ -8,7 +8,7 @@ import { Empty } from "@/components/ui/states";
 import { Ago, Money, Took } from "@/components/ui/values";
 import type { Schemas } from "@/lib/api/client";
 import { bytes, duration, megabytes } from "@/lib/format";
-import { plain } from "@/lib/words";
+import { humanize } from "@/lib/labels";
 import type { JobDetail } from "./job-page";
 import { SEALED } from "./log-lines";
 
@@ -47,7 +47,7 @@ function One({ attempt, jobError }: { attempt: Attempt; jobError: string | null 
       }
       note={
         <>
-          <bdi>{plain(attempt.reason)}</bdi>
+          <bdi>{humanize(attempt.reason)}</bdi>
           {attempt.resumed !== null &&
             attempt.resumed !== undefined &&
             ` · went on from the checkpoint of attempt ${attempt.resumed}`}
@@ -85,7 +85,7 @@ function One({ attempt, jobError }: { attempt: Attempt; jobError: string | null 
         {usage && (
           <>
             <Fact name="CPU time">{duration(usage.cpu_ms ?? 0)}</Fact>
-            <Fact name="Most memory">{megabytes(usage.peak_rss_mb ?? 0)}</Fact>
+            <Fact name="Peak memory">{megabytes(usage.peak_rss_mb ?? 0)}</Fact>
             {(usage.gpu_ms ?? 0) > 0 && <Fact name="Card time">{duration(usage.gpu_ms ?? 0)}</Fact>}
             {((usage.net_in_bytes ?? 0) > 0 || (usage.net_out_bytes ?? 0) > 0) && (
               <Fact name="Network">

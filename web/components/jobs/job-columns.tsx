@@ -6,16 +6,16 @@ import { Link } from "@/components/ui/link";
 import { Progress } from "@/components/ui/progress";
 import { Ago, Money, Took } from "@/components/ui/values";
 import { percent, shortId } from "@/lib/format";
-import type { Job } from "./use-job-rows";
+import type { Job } from "./job-rows";
 import { WhyLine } from "./why-line";
 
-interface Wishes {
+interface ColumnOptions {
   chosen: ReadonlySet<string>;
   toggle: (id: string) => void;
   isAdmin: boolean;
 }
 
-export function jobColumns({ chosen, toggle, isAdmin }: Wishes): Column<Job>[] {
+export function jobColumns({ chosen, toggle, isAdmin }: ColumnOptions): Column<Job>[] {
   return [
     {
       key: "pick",

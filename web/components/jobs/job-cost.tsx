@@ -2,7 +2,7 @@
 import { Download } from "lucide-react";
 import { Card } from "@/components/ui/card";
 import { Code } from "@/components/ui/copy";
-import { Loaded, Skeleton } from "@/components/ui/states";
+import { QueryView, Skeleton } from "@/components/ui/states";
 import { Money } from "@/components/ui/values";
 import { $api, hubUrl, type Schemas } from "@/lib/api/client";
 import { isOver, type JobDetail } from "./job-page";
@@ -55,7 +55,7 @@ export function JobCost({ job }: { job: JobDetail }) {
   return (
     <div className="grid grid-cols-1 gap-4">
       <Card title={isOver(job) ? "What it cost" : "What it may cost"}>
-        <Loaded query={query}>{(cost) => <Bill cost={cost} />}</Loaded>
+        <QueryView query={query}>{(cost) => <Bill cost={cost} />}</QueryView>
       </Card>
       {job.state === "succeeded" && <Receipt job={job} />}
     </div>
@@ -141,9 +141,9 @@ function Receipt({ job }: { job: JobDetail }) {
         )
       }
     >
-      <Loaded query={query} skeleton={<Skeleton className="h-11" />}>
+      <QueryView query={query} skeleton={<Skeleton className="h-11" />}>
         {() => <Code label="Command to check the receipt" text={`pool verify ${name}`} />}
-      </Loaded>
+      </QueryView>
     </Card>
   );
 }

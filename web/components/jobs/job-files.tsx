@@ -5,8 +5,8 @@ import { Card } from "@/components/ui/card";
 import { classes } from "@/components/ui/classes";
 import { Empty } from "@/components/ui/states";
 import { $api, hubUrl } from "@/lib/api/client";
-import { bytes, count, counted } from "@/lib/format";
-import { plainName } from "@/lib/save";
+import { bytes, count, pluralize } from "@/lib/format";
+import { safeFileName } from "@/lib/save";
 import { FilePreview, type FileRef } from "./file-preview";
 import { isOver, type JobDetail } from "./job-page";
 import { JobResult, WrittenValue } from "./job-result";
@@ -47,7 +47,7 @@ export function JobFiles({ job }: { job: JobDetail }) {
 
 function sum(files: FileRef[]): string {
   const size = files.reduce((total, file) => total + file.size, 0);
-  return `${counted(files.length, "file")}, ${bytes(size)}`;
+  return `${pluralize(files.length, "file")}, ${bytes(size)}`;
 }
 
 function Corrected({ job }: { job: JobDetail }) {
@@ -112,7 +112,7 @@ function File({ file, openAtFirst }: { file: FileRef; openAtFirst: boolean }) {
         <span className="num shrink-0 text-muted text-sm">{bytes(file.size)}</span>
         <a
           href={hubUrl(["artifacts", file.digest])}
-          download={plainName(file.name)}
+          download={safeFileName(file.name)}
           aria-label={`Download ${file.name}`}
           title={`Download · SHA-256 ${file.digest}`}
           className="inline-flex size-9 shrink-0 items-center justify-center rounded-control text-muted hover:bg-hover hover:text-ink"

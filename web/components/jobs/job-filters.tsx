@@ -8,8 +8,8 @@ import { classes } from "@/components/ui/classes";
 import { Segments } from "@/components/ui/segments";
 import { shortId } from "@/lib/format";
 import { useAccount } from "@/lib/session";
-import { setParams, useChosen, useParam } from "@/lib/use-params";
-import { useTyped } from "@/lib/use-typed";
+import { useDebouncedText } from "@/lib/use-debounced-text";
+import { setParams, useParam, useParamState } from "@/lib/use-params";
 import { FILTERS, KINDS, SPANS, STATES } from "./use-job-filters";
 
 export function JobFilterBar({ states, some }: { states: string[]; some: boolean }) {
@@ -78,7 +78,7 @@ function States({ chosen }: { chosen: string[] }) {
 /** Typed words go into the address when the typing stops. */
 function Words() {
   const [asked, ask] = useParam("q");
-  const [typed, setTyped] = useTyped(asked, ask);
+  const [typed, setTyped] = useDebouncedText(asked, ask);
   return (
     <div className="relative min-w-48 grow sm:max-w-xs">
       <Search size={16} aria-hidden="true" className="-translate-y-1/2 absolute top-1/2 left-3 text-muted" />
@@ -103,7 +103,7 @@ interface ChoiceProps {
 }
 
 function Choice({ name, label, all, options }: ChoiceProps) {
-  const [value, setValue] = useChosen(name);
+  const [value, setValue] = useParamState(name);
   return (
     <select aria-label={label} className="control w-auto" value={value} onChange={(event) => setValue(event.target.value)}>
       <option value="">{all}</option>

@@ -13,13 +13,14 @@ import { Empty, Failure, SkeletonRows } from "@/components/ui/states";
 import { useToast } from "@/components/ui/toast";
 import { client } from "@/lib/api/client";
 import { asProblem } from "@/lib/api/problem";
-import { count, counted } from "@/lib/format";
+import { count, pluralize } from "@/lib/format";
 import { useAccount, useRole } from "@/lib/session";
 import { setParams } from "@/lib/use-params";
 import { jobColumns } from "./job-columns";
 import { JobFilterBar } from "./job-filters";
+import type { Job } from "./job-rows";
 import { FILTERS, useJobFilters } from "./use-job-filters";
-import { type Job, useJobRows } from "./use-job-rows";
+import { useJobRows } from "./use-job-rows";
 
 const AT_ONCE = 6; // as many questions as a browser sends to one hub
 
@@ -88,7 +89,7 @@ interface SelectionProps {
 
 /** The line above the table: how many there are, and what can be done with those that were ticked. */
 function Selection({ rows, chosen, choose, refresh, more }: SelectionProps) {
-  const say = useToast();
+  const toast = useToast();
   const able = rows.filter((job) => job.can_cancel);
   const picked = able.filter((job) => chosen.has(job.id));
   // Said beside the table: the dialog goes away with the last ticked row, also with one that ended by itself.
@@ -97,12 +98,12 @@ function Selection({ rows, chosen, choose, refresh, more }: SelectionProps) {
     choose(new Set());
     refresh();
     if (refused.length === 0) {
-      say.done(picked.length === 1 ? "The job is cancelled." : `${count(picked.length)} jobs are cancelled.`);
+      toast.success(picked.length === 1 ? "The job is cancelled." : `${count(picked.length)} jobs are cancelled.`);
       return;
     }
     const why = asProblem(refused[0]);
-    const detail = `${count(refused.length)} of ${counted(picked.length, "job")} not cancelled. ${why.detail}`;
-    say.failed({ ...why, detail });
+    const detail = `${count(refused.length)} of ${pluralize(picked.length, "job")} not cancelled. ${why.detail}`;
+    toast.error({ ...why, detail });
   };
   return (
     <div className="flex min-h-13 flex-wrap items-center gap-2 border-line border-b px-3 py-2 text-sm">

@@ -2,11 +2,11 @@
 // One job: what it is, how it is, and what came of it.
 import { Back } from "@/components/ui/back";
 import { StateBadge } from "@/components/ui/badge";
+import { MissingPage } from "@/components/ui/missing-page";
 import { Page } from "@/components/ui/page";
 import { Tabs } from "@/components/ui/tabs";
-import { Unknown } from "@/components/ui/unknown";
 import { $api, type Schemas } from "@/lib/api/client";
-import { failing } from "@/lib/api/problem";
+import { errorToShow } from "@/lib/api/problem";
 import { useParam } from "@/lib/use-params";
 import { JobActions } from "./job-actions";
 import { JobAttempts } from "./job-attempts";
@@ -38,8 +38,8 @@ export function JobPage({ id }: { id: string }) {
   );
   const job = query.data;
   if (job) return <Known job={job} />;
-  const error = failing(query);
-  if (error) return <Unknown kind="job" id={id} above={BACK} error={error} retry={() => void query.refetch()} />;
+  const error = errorToShow(query);
+  if (error) return <MissingPage kind="job" id={id} above={BACK} error={error} retry={() => void query.refetch()} />;
   return <PageSkeleton />;
 }
 

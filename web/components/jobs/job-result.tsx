@@ -3,9 +3,9 @@
 import { useQuery } from "@tanstack/react-query";
 import { Card } from "@/components/ui/card";
 import { Code, Copy } from "@/components/ui/copy";
-import { Failure, Loaded, Notice, Skeleton } from "@/components/ui/states";
+import { Failure, Notice, QueryView, Skeleton } from "@/components/ui/states";
 import { $api, hubUrl } from "@/lib/api/client";
-import { failing } from "@/lib/api/problem";
+import { errorToShow } from "@/lib/api/problem";
 import { count } from "@/lib/format";
 import { readArtifact } from "./artifacts";
 import { Plain } from "./file-preview";
@@ -20,7 +20,7 @@ export function JobResult({ job }: { job: JobDetail }) {
   if (!hasValue) return null;
   return (
     <Card title="Result" note={job.spec.kind === "class" ? "What the job reported" : "What the function returned"}>
-      <Loaded query={query} skeleton={<Skeleton className="h-10" />}>
+      <QueryView query={query} skeleton={<Skeleton className="h-10" />}>
         {(ended) =>
           ended.result == null && ended.result_artifact == null ? (
             <p className="text-muted">
@@ -30,7 +30,7 @@ export function JobResult({ job }: { job: JobDetail }) {
             <WrittenValue text={ended.result ?? null} artifact={ended.result_artifact ?? null} jobId={job.id} />
           )
         }
-      </Loaded>
+      </QueryView>
     </Card>
   );
 }
@@ -47,7 +47,7 @@ export function WrittenValue({ text, artifact, jobId }: { text: string | null; a
     staleTime: "static",
   });
   if (artifact === null) return text === null ? null : <Value encoded={text} jobId={jobId} />;
-  const error = failing(query);
+  const error = errorToShow(query);
   if (error) return <Failure error={error} retry={() => void query.refetch()} />;
   if (!query.data) return <Skeleton className="h-10" />;
   const save = (

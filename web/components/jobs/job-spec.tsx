@@ -6,6 +6,7 @@ import { Code } from "@/components/ui/copy";
 import { Money } from "@/components/ui/values";
 import { hubUrl, type Schemas } from "@/lib/api/client";
 import { bytes, count, duration, megabytes } from "@/lib/format";
+import { joinWords } from "@/lib/shell-words";
 import type { JobDetail } from "./job-page";
 
 type Needs = Schemas["Needs"];
@@ -19,7 +20,7 @@ export function JobSpec({ job }: { job: JobDetail }) {
         <div className="grid grid-cols-1 gap-3">
           {spec.source && <Code label="Source" text={spec.source} />}
           {spec.argv.length > 0 && (
-            <Code label={spec.kind === "command" ? "Command" : "Arguments"} text={spec.argv.map(shown).join(" ")} wrap />
+            <Code label={spec.kind === "command" ? "Command" : "Arguments"} text={joinWords(spec.argv)} wrap />
           )}
           <Called job={job} />
         </div>
@@ -27,7 +28,7 @@ export function JobSpec({ job }: { job: JobDetail }) {
       <Card title="What it needs">
         <dl className="grid grid-cols-2 gap-x-6 gap-y-3 md:grid-cols-3">
           <NeedFacts needs={spec.needs} />
-          <Fact name="Longest run">{duration(spec.timeout_s * 1000)}</Fact>
+          <Fact name="Time limit">{duration(spec.timeout_s * 1000)}</Fact>
           <Fact name="Most it may cost">
             <Money micro={job.max_price} unit /> <span className="text-muted">per hour</span>
           </Fact>
@@ -38,27 +39,22 @@ export function JobSpec({ job }: { job: JobDetail }) {
             {job.verify}
             {job.compare !== "exact" && <span className="text-muted">, compared by {job.compare}</span>}
           </Fact>
-          <Fact name="Saves where it is">{spec.moves ? "yes, and moves" : spec.checkpoints ? "yes" : "no"}</Fact>
+          <Fact name="Saves checkpoints">{spec.moves ? "yes, and moves" : spec.checkpoints ? "yes" : "no"}</Fact>
           <Fact name="Sealed">
             {spec.seal_to ? <span className="break-all font-mono text-sm">to {spec.seal_to}</span> : "no"}
           </Fact>
           <Words name="Labels" words={spec.labels} />
         </dl>
       </Card>
-      <Card title="Its surroundings">
+      <Card title="Environment">
         <dl className="grid grid-cols-2 gap-x-6 gap-y-3 md:grid-cols-3">
-          <Words name="Packages" words={spec.dependencies} none="none besides Python’s own" />
+          <Words name="Packages" words={spec.dependencies} none="standard library only" />
           <Words name="Variables (names only)" words={Object.keys(spec.env)} none="none" />
           <Words name="May reach" words={spec.net} none="no network" />
         </dl>
       </Card>
     </div>
   );
-}
-
-/** A word of a command line as it can be typed. */
-function shown(word: string): string {
-  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }
 
 function Change({ job }: { job: JobDetail }) {
@@ -102,7 +98,7 @@ function NeedFacts({ needs }: { needs: Needs }) {
       <Words name="Tiers" words={needs.tiers} />
       <Words name="Regions" words={needs.regions} />
       <Words name="Tags" words={needs.tags} />
-      <Words name="Rather on" words={needs.prefer_tags} />
+      <Words name="Preferred tags" words={needs.prefer_tags} />
       <Words name="Never on" words={[...needs.exclude_tags, ...needs.exclude_hosts]} />
       <Words name="Properties" words={Object.entries(needs.properties).map(([name, value]) => `${name}=${value}`)} />
       {needs.host && <Fact name="Only on">{needs.host}</Fact>}

@@ -7,7 +7,7 @@ import { Link } from "@/components/ui/link";
 import { Progress } from "@/components/ui/progress";
 import { Notice } from "@/components/ui/states";
 import { Ago, Id, Money, Took } from "@/components/ui/values";
-import { bytes, count, counted, duration, percent } from "@/lib/format";
+import { bytes, count, duration, percent, pluralize } from "@/lib/format";
 import { useAccount } from "@/lib/session";
 import { CostSoFar } from "./job-cost";
 import { isOver, type JobDetail } from "./job-page";
@@ -58,7 +58,7 @@ export function JobSummary({ job }: { job: JobDetail }) {
           <Fact name="Checkpoint">
             <Ago ms={job.checkpoint.at_ms} /> <span className="text-muted">by attempt {job.checkpoint.attempt},</span>{" "}
             {job.checkpoint.progress !== null && job.checkpoint.progress !== undefined && `${percent(job.checkpoint.progress)}, `}
-            {counted(job.checkpoint.files, "file")}, {bytes(job.checkpoint.size)}; {duration(job.checkpoint.covered_ms)} of its
+            {pluralize(job.checkpoint.files, "file")}, {bytes(job.checkpoint.size)}; {duration(job.checkpoint.covered_ms)} of its
             time limit went into it
           </Fact>
         )}
@@ -89,7 +89,7 @@ function Where({ job }: { job: JobDetail }) {
       <Link href={`/nodes?id=${encodeURIComponent(job.node_id)}` as Route} className="link">
         <bdi>{job.node_name ?? job.node_id}</bdi>
       </Link>
-      {(job.attempts ?? 0) > 1 && <span className="text-muted"> · {counted(job.attempts ?? 0, "attempt")}</span>}
+      {(job.attempts ?? 0) > 1 && <span className="text-muted"> · {pluralize(job.attempts ?? 0, "attempt")}</span>}
     </>
   );
 }

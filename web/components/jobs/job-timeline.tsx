@@ -5,13 +5,13 @@ import { Badge, StateBadge } from "@/components/ui/badge";
 import { Button } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 import { Link } from "@/components/ui/link";
-import { Loaded } from "@/components/ui/states";
+import { QueryView } from "@/components/ui/states";
 import { client, type Schemas } from "@/lib/api/client";
-import { eventWords } from "@/lib/event-words";
+import { eventLabel } from "@/lib/event-labels";
 import { duration, moment, shortId } from "@/lib/format";
+import { humanize } from "@/lib/labels";
 import { useNews } from "@/lib/live";
 import { useAccount } from "@/lib/session";
-import { plain } from "@/lib/words";
 import { isOver, type JobDetail } from "./job-page";
 
 type Event = Schemas["EventView"];
@@ -44,7 +44,7 @@ export function JobTimeline({ job }: { job: JobDetail }) {
   const nodes = Object.fromEntries((job.tries ?? []).map((attempt) => [attempt.node_id, attempt.node_name]));
   return (
     <Card>
-      <Loaded query={query}>
+      <QueryView query={query}>
         {({ pages }) => {
           const events = pages.flatMap((page) => page.events);
           const names = Object.assign({}, nodes, ...pages.map((page) => page.names ?? {})) as Record<string, string>;
@@ -64,7 +64,7 @@ export function JobTimeline({ job }: { job: JobDetail }) {
             </>
           );
         }}
-      </Loaded>
+      </QueryView>
     </Card>
   );
 }
@@ -76,8 +76,8 @@ function Step({ event, before, names }: { event: Event; before: Event | undefine
       <span aria-hidden="true" className="mt-1.5 size-3 rounded-full border-2 border-accent bg-surface" />
       <div className="grid min-w-0 gap-0.5">
         <div className="flex flex-wrap items-center gap-x-3 gap-y-1">
-          {event.after ? <StateBadge state={event.after} /> : <Badge title={event.action}>{eventWords(event.action)}</Badge>}
-          {event.reason && <bdi className="break-words">{plain(event.reason)}</bdi>}
+          {event.after ? <StateBadge state={event.after} /> : <Badge title={event.action}>{eventLabel(event.action)}</Badge>}
+          {event.reason && <bdi className="break-words">{humanize(event.reason)}</bdi>}
           {event.node_id && (
             <Link href={`/nodes?id=${encodeURIComponent(event.node_id)}` as Route} className="link">
               <bdi>{names[event.node_id] ?? shortId(event.node_id)}</bdi>
@@ -92,7 +92,7 @@ function Step({ event, before, names }: { event: Event; before: Event | undefine
           <span>
             by <Actor event={event} names={names} />
           </span>
-          {event.after && event.action !== `job.${event.after}` && <span title={event.action}>{eventWords(event.action)}</span>}
+          {event.after && event.action !== `job.${event.after}` && <span title={event.action}>{eventLabel(event.action)}</span>}
         </div>
         {event.data && <Data data={event.data} />}
       </div>

@@ -1,9 +1,9 @@
 "use client";
 import { Card } from "@/components/ui/card";
-import { Empty, Loaded, Skeleton } from "@/components/ui/states";
+import { Empty, QueryView, Skeleton } from "@/components/ui/states";
 import { TimeChart } from "@/components/ui/time-chart";
 import { $api, type Schemas } from "@/lib/api/client";
-import { count, counted, megabytes, units } from "@/lib/format";
+import { count, megabytes, pluralize, units } from "@/lib/format";
 import { isOver, type JobDetail } from "./job-page";
 
 type Usage = Schemas["JobUsage"];
@@ -18,7 +18,7 @@ export function JobUsage({ job }: { job: JobDetail }) {
     { refetchInterval: ({ state }) => (isOver(job) ? false : Math.max(2000, state.data?.every_ms ?? 0)) },
   );
   return (
-    <Loaded query={query} skeleton={<Skeleton className="h-72" />}>
+    <QueryView query={query} skeleton={<Skeleton className="h-72" />}>
       {(usage) => {
         const shown = usage.attempts.filter((attempt) => attempt.at_ms.length > 1).reverse();
         if (shown.length === 0) return <Nothing job={job} />;
@@ -30,7 +30,7 @@ export function JobUsage({ job }: { job: JobDetail }) {
           </div>
         );
       }}
-    </Loaded>
+    </QueryView>
   );
 }
 
@@ -57,7 +57,7 @@ function One({ usage, attempt }: { usage: Usage; attempt: AttemptUsage }) {
         <>
           on <bdi>{attempt.node_name ?? attempt.node_id}</bdi>
           {attempt.now &&
-            `, now ${units(attempt.now.cpu_percent * 10)} CPUs, ${megabytes(attempt.now.rss_mb)}, ${counted(attempt.now.processes, "process", "processes")}`}
+            `, now ${units(attempt.now.cpu_percent * 10)} CPUs, ${megabytes(attempt.now.rss_mb)}, ${pluralize(attempt.now.processes, "process", "processes")}`}
         </>
       }
     >

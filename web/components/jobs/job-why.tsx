@@ -2,7 +2,7 @@
 import { Card } from "@/components/ui/card";
 import { Failure, Notice, Skeleton } from "@/components/ui/states";
 import { $api, type Schemas } from "@/lib/api/client";
-import { count, counted } from "@/lib/format";
+import { count, pluralize } from "@/lib/format";
 
 type Why = Schemas["WhyView"];
 
@@ -32,7 +32,7 @@ function Explained({ why }: { why: Why }) {
       ) : (
         <p className="break-words">
           <bdi>{why.sentence}</bdi>
-          {ahead > 0 && <span className="text-muted"> About {counted(ahead, "job is", "jobs are")} ahead of it.</span>}
+          {ahead > 0 && <span className="text-muted"> About {pluralize(ahead, "job is", "jobs are")} ahead of it.</span>}
         </p>
       )}
       {changes.length > 0 && (
@@ -42,7 +42,7 @@ function Explained({ why }: { why: Why }) {
             {changes.map((change) => (
               <li key={change.change} className="flex flex-wrap gap-x-3">
                 <bdi>{change.change}</bdi>
-                <span className="text-muted">{counted(change.nodes, "node")}</span>
+                <span className="text-muted">{pluralize(change.nodes, "node")}</span>
               </li>
             ))}
           </ul>

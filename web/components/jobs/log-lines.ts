@@ -16,7 +16,7 @@ export interface LogChunk {
 }
 
 /** So many lines are kept here; the download has all that the hub has. */
-export const LINES_MAX = 100_000;
+const LINES_MAX = 100_000;
 const DROP_AT_ONCE = 10_000;
 /** A single line may be a whole file without a line break. */
 export const LINE_CHARS_MAX = 10_000;

@@ -11,7 +11,7 @@ import { count } from "@/lib/format";
 import { saveFile } from "@/lib/save";
 import { wholeLog } from "./use-logs";
 
-export interface LogWishes {
+export interface LogOptions {
   streams: "both" | "stdout" | "stderr";
   words: string;
   wrap: boolean;
@@ -20,8 +20,8 @@ export interface LogWishes {
 }
 
 interface LogToolsProps {
-  wishes: LogWishes;
-  onChange: (change: Partial<LogWishes>) => void;
+  wishes: LogOptions;
+  onChange: (change: Partial<LogOptions>) => void;
   found: number;
   current: number;
   goTo: (step: number) => void;
@@ -43,7 +43,7 @@ export function LogTools(props: LogToolsProps) {
           { value: "stderr", label: "Errors" },
         ]}
         value={wishes.streams}
-        onChange={(streams) => onChange({ streams: streams as LogWishes["streams"] })}
+        onChange={(streams) => onChange({ streams: streams as LogOptions["streams"] })}
       />
       <Toggle label="Wrap" on={wishes.wrap} onChange={(wrap) => onChange({ wrap })} />
       <Toggle label="Numbers" on={wishes.numbers} onChange={(numbers) => onChange({ numbers })} />
@@ -113,14 +113,14 @@ function CopyAll({ text }: { text: () => string }) {
 }
 
 function SaveAll({ jobId }: { jobId: string }) {
-  const say = useToast();
+  const toast = useToast();
   const [pending, setPending] = useState(false);
   const save = async () => {
     setPending(true);
     try {
       saveFile(new Blob([await wholeLog(jobId)], { type: "text/plain" }), `${jobId}.log`);
     } catch (error) {
-      say.failed(error);
+      toast.error(error);
     } finally {
       setPending(false);
     }

@@ -7,7 +7,7 @@ import { Notice } from "@/components/ui/states";
 import { asProblem } from "@/lib/api/problem";
 import { count } from "@/lib/format";
 import { findLines, type LogLine } from "./log-lines";
-import { LogTools, type LogWishes } from "./log-tools";
+import { type LogOptions, LogTools } from "./log-tools";
 import type { Logs } from "./use-logs";
 
 const LINE_PX = 20; // as in the classes of a line, whatever the size of the page's letters
@@ -22,7 +22,7 @@ interface LogViewProps {
 
 export function LogView({ logs, jobId, empty, idle }: LogViewProps) {
   const scroller = useRef<HTMLDivElement>(null);
-  const [wishes, setWishes] = useState<LogWishes>({ streams: "both", words: "", wrap: false, numbers: false, follow: true });
+  const [wishes, setWishes] = useState<LogOptions>({ streams: "both", words: "", wrap: false, numbers: false, follow: true });
   const [current, setCurrent] = useState(0);
   const words = useDeferredValue(wishes.words);
   const { buffer, version } = logs;
@@ -141,7 +141,7 @@ interface LineProps {
   line: LogLine;
   index: number;
   measure: ((node: Element | null) => void) | undefined;
-  wishes: LogWishes;
+  wishes: LogOptions;
   words: string;
   isCurrent: boolean;
 }

@@ -24,7 +24,7 @@ export const SPANS: { value: string; label: string; ms: number }[] = [
 /** The names of the filters in the address. */
 export const FILTERS = ["state", "kind", "q", "group", "node", "since", "whose"] as const;
 
-export interface JobFilters {
+interface JobFilters {
   query: JobQuery;
   states: string[];
   some: boolean; // something is filtered

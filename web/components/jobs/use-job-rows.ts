@@ -1,59 +1,20 @@
 "use client";
 // The list of jobs, kept true row by row: an event asks again for the part of the list that it is in, never for all of it.
 import { useCallback, useEffect, useRef, useState } from "react";
-import { client, type Schemas } from "@/lib/api/client";
-import { asProblem, isPassing } from "@/lib/api/problem";
-import { useListening, useNews } from "@/lib/live";
+import { client } from "@/lib/api/client";
+import { asProblem, isTransient } from "@/lib/api/problem";
+import { useNews, useOnConnect } from "@/lib/live";
 import type { More } from "@/lib/paging";
+import { type Job, PAGE, Rows } from "./job-rows";
 import type { JobQuery } from "./use-job-filters";
 
-export type Job = Schemas["JobView"];
-type JobPage = Schemas["JobPage"];
-
-const PAGE = 100;
 const GATHER_MS = 400;
 const SHARE = 4; // of the time, at most one part in five goes into asking
 const PARTS_AT_ONCE = 4;
 const RETRY_MS = 3000;
 const PROGRESS_MS = 5000; // progress is told without events
 
-/** Rows in the order of the hub, newest first: ids sort by time. */
-class Rows {
-  jobs: Job[] = [];
-  next: string | null = null; // where the rest begins; null: there is no more
-
-  /** `upper`: the page has what is older than this; null: the newest. What should be in it and is not, is gone. */
-  take(page: JobPage, upper: string | null): void {
-    if (upper !== null && this.next !== null && upper < this.next) return; // of a part that is no longer in the list
-    const lower = page.next ?? "";
-    const newest = this.jobs[0]?.id;
-    if (upper === null && newest !== undefined && lower > newest) {
-      // So much came at once that there is a hole between: begin again.
-      this.jobs = page.jobs;
-      this.next = page.next ?? null;
-      return;
-    }
-    const above = upper === null ? [] : this.jobs.filter((job) => job.id >= upper);
-    const below = this.jobs.filter((job) => job.id < lower);
-    const isLast = below.length === 0 && (this.next === null || lower <= this.next);
-    this.jobs = [...above, ...page.jobs, ...below];
-    if (isLast) this.next = page.next ?? null;
-  }
-
-  /** The cursors of the parts that have these jobs. */
-  partsWith(ids: Set<string>): Map<string | null, string[]> {
-    const parts = new Map<string | null, string[]>();
-    this.jobs.forEach((job, index) => {
-      if (!ids.has(job.id)) return;
-      const first = Math.floor(index / PAGE) * PAGE;
-      const upper = first === 0 ? null : (this.jobs[first - 1]?.id ?? null);
-      parts.set(upper, [...(parts.get(upper) ?? []), job.id]);
-    });
-    return parts;
-  }
-}
-
-export interface JobRows {
+interface JobRows {
   rows: Job[];
   loaded: boolean; // there is something to show…
   stale: boolean; // …but of the filters before
@@ -144,8 +105,8 @@ export function useJobRows(query: JobQuery): JobRows {
     for (const job of held.current.rows.jobs) touched.current.add(job.id);
     void freshen();
   }, [freshen]);
-  useListening(refresh);
-  const failed = state.error !== null && isPassing(asProblem(state.error));
+  useOnConnect(refresh);
+  const failed = state.error !== null && isTransient(asProblem(state.error));
   // biome-ignore lint/correctness/useExhaustiveDependencies: each failure waits anew, so that no two are asked at once
   useEffect(() => {
     if (!failed) return;

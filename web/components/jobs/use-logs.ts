@@ -2,7 +2,8 @@
 // The output of one job, as long as somebody looks: a long poll that goes on from where it was.
 import { useEffect, useRef, useState } from "react";
 import { client } from "@/lib/api/client";
-import { asProblem, isPassing } from "@/lib/api/problem";
+import { asProblem, isTransient } from "@/lib/api/problem";
+import { pause, untilVisible } from "@/lib/pause";
 import { LogBuffer, type LogChunk } from "./log-lines";
 
 const PAGE = 500;
@@ -35,14 +36,14 @@ export function useLogs(jobId: string, generation: string): Logs {
   return { buffer: buffer.current, ...logs };
 }
 
-type Tell = (buffer: LogBuffer, state: { ended: boolean; error: unknown }) => void;
+type OnUpdate = (buffer: LogBuffer, state: { ended: boolean; error: unknown }) => void;
 
-async function follow(jobId: string, signal: AbortSignal, tell: Tell): Promise<void> {
+async function follow(jobId: string, signal: AbortSignal, tell: OnUpdate): Promise<void> {
   const buffer = new LogBuffer();
   let cursor = 0;
   let drawn = 0;
   while (!signal.aborted) {
-    await seen(signal);
+    await untilVisible(signal);
     const asking = untilHidden(signal);
     try {
       const page = await readPage(jobId, cursor, { signal: asking.signal, waitMs: WAIT_MS });
@@ -60,7 +61,7 @@ async function follow(jobId: string, signal: AbortSignal, tell: Tell): Promise<v
       if (asking.signal.aborted) continue;
       tell(buffer, { ended: false, error });
       const problem = asProblem(error);
-      if (!isPassing(problem)) return;
+      if (!isTransient(problem)) return;
       await pause((problem.retry_after_s ?? 0) * 1000 || RETRY_MS, signal);
     } finally {
       asking.stop();
@@ -102,27 +103,4 @@ function untilHidden(signal: AbortSignal) {
       signal.removeEventListener("abort", check);
     },
   };
-}
-
-function seen(signal: AbortSignal): Promise<void> {
-  if (!document.hidden) return Promise.resolve();
-  return new Promise((resolve) => {
-    const check = () => {
-      if (document.hidden && !signal.aborted) return;
-      document.removeEventListener("visibilitychange", check);
-      resolve();
-    };
-    document.addEventListener("visibilitychange", check);
-    signal.addEventListener("abort", check, { once: true });
-  });
-}
-
-function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    signal.addEventListener("abort", () => {
-      clearTimeout(timer);
-      resolve();
-    });
-  });
 }

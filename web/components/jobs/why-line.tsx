@@ -1,7 +1,7 @@
 "use client";
 import { useQuery } from "@tanstack/react-query";
 import { client } from "@/lib/api/client";
-import type { Job } from "./use-job-rows";
+import type { Job } from "./job-rows";
 
 const FRESH_MS = 30_000;
 

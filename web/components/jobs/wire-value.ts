@@ -13,7 +13,7 @@ class Digits {
 
 type Tree = null | boolean | string | Digits | Tree[] | { [name: string]: Tree };
 
-export interface Written {
+interface Written {
   text: string;
   cut: boolean;
   pickled: boolean; // some of it only Python opens
@@ -40,25 +40,25 @@ function write(tree: Tree, depth: number): string {
   if (tree === true) return "True";
   if (tree === false) return "False";
   if (tree instanceof Digits) return tree.text;
-  if (typeof tree === "string") return quoted(tree);
+  if (typeof tree === "string") return writeText(tree);
   if (depth > DEPTH_MAX) return "…";
-  if (Array.isArray(tree)) return listed("[", tree, "]", depth);
+  if (Array.isArray(tree)) return writeList("[", tree, "]", depth);
   const [only, ...others] = Object.entries(tree);
-  if (only?.[0].startsWith("$") && others.length === 0) return tagged(only[0].slice(1), only[1], depth);
+  if (only?.[0].startsWith("$") && others.length === 0) return writeTagged(only[0].slice(1), only[1], depth);
   return fields(
     "{",
-    Object.entries(tree).map(([name, item]) => `${quoted(name)}: ${write(item, depth + 1)}`),
+    Object.entries(tree).map(([name, item]) => `${writeText(name)}: ${write(item, depth + 1)}`),
     "}",
     depth,
   );
 }
 
-function quoted(text: string): string {
+function writeText(text: string): string {
   const inner = JSON.stringify(text).slice(1, -1).replaceAll('\\"', '"');
   return text.includes("'") && !text.includes('"') ? `"${inner}"` : `'${inner.replaceAll("'", "\\'")}'`;
 }
 
-function listed(open: string, items: Tree[], close: string, depth: number): string {
+function writeList(open: string, items: Tree[], close: string, depth: number): string {
   return fields(
     open,
     items.map((item) => write(item, depth + 1)),
@@ -75,7 +75,7 @@ function fields(open: string, parts: string[], close: string, depth: number): st
   return `${open}\n${parts.map((part) => `${indent}${part},\n`).join("")}${"  ".repeat(depth)}${close}`;
 }
 
-function tagged(tag: string, body: Tree, depth: number): string {
+function writeTagged(tag: string, body: Tree, depth: number): string {
   try {
     return WRITERS[tag]?.(body, depth) ?? `<${tag}>`;
   } catch {
@@ -96,9 +96,9 @@ const number = (hex: Tree): string => {
 
 const WRITERS: Record<string, (body: Tree, depth: number) => string> = {
   tuple: (body, depth) =>
-    items(body).length === 1 ? `(${write(items(body)[0] as Tree, depth)},)` : listed("(", items(body), ")", depth),
-  set: (body, depth) => (items(body).length === 0 ? "set()" : listed("{", items(body), "}", depth)),
-  frozenset: (body, depth) => `frozenset(${listed("{", items(body), "}", depth)})`,
+    items(body).length === 1 ? `(${write(items(body)[0] as Tree, depth)},)` : writeList("(", items(body), ")", depth),
+  set: (body, depth) => (items(body).length === 0 ? "set()" : writeList("{", items(body), "}", depth)),
+  frozenset: (body, depth) => `frozenset(${writeList("{", items(body), "}", depth)})`,
   dict: (body, depth) => {
     const pairs = items(body).map(items);
     return fields(
@@ -110,7 +110,7 @@ const WRITERS: Record<string, (body: Tree, depth: number) => string> = {
   },
   int: (body) => number(body),
   float: (body) => text(body),
-  str: (body) => quoted(new TextDecoder().decode(unbase64(text(body)))),
+  str: (body) => writeText(new TextDecoder().decode(unbase64(text(body)))),
   bytes: (body) => bytesOf(body),
   bytearray: (body) => `bytearray(${bytesOf(body)})`,
   memoryview: (body) => `memoryview(${bytesOf(body)})`,
@@ -133,8 +133,8 @@ const WRITERS: Record<string, (body: Tree, depth: number) => string> = {
   timestamp: (body) => `Timestamp(${text(items(body)[0])}, unit='${text(items(body)[1])}')`,
   timespan: (body) => `Timedelta(${text(items(body)[0])}, unit='${text(items(body)[1])}')`,
   enum: (body) => `<${className(body)}.${text((body as Body).name)}>`,
-  dataclass: (body, depth) => named(body, depth),
-  namedtuple: (body, depth) => named(body, depth),
+  dataclass: (body, depth) => writeNamed(body, depth),
+  namedtuple: (body, depth) => writeNamed(body, depth),
   array: (body) => arrayOf(body as Body),
   scalar: (body) => numbersIn(text((body as Body).dtype), text((body as Body).data), 1)?.[0] ?? `<${text((body as Body).dtype)}>`,
   series: (body, depth) => fields("Series(", [write((body as Body).data as Tree, depth + 1)], ")", depth),
@@ -161,7 +161,7 @@ function className(body: Tree): string {
   );
 }
 
-function named(body: Tree, depth: number): string {
+function writeNamed(body: Tree, depth: number): string {
   const parts = Object.entries((body as Body).fields as Body).map(([name, item]) => `${name}=${write(item, depth + 1)}`);
   return fields(`${className(body)}(`, parts, ")", depth);
 }

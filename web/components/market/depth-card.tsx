@@ -1,8 +1,8 @@
 "use client";
 import { Card } from "@/components/ui/card";
 // Who would take part at which price: units offered from their floors on, units wanted up to their ceilings.
-import { Heads } from "@/components/ui/heads";
-import { counted, credits, units } from "@/lib/format";
+import { TableHead } from "@/components/ui/table-head";
+import { credits, pluralize, units } from "@/lib/format";
 import type { ZoneMarket } from "./zones";
 
 interface Level {
@@ -14,7 +14,7 @@ const WIDTH = 100;
 const HEIGHT = 60;
 
 /** From the cheapest floor up. */
-export function offered(zone: ZoneMarket): Level[] {
+function offers(zone: ZoneMarket): Level[] {
   let sum = 0;
   return [...zone.floors]
     .sort((one, other) => one.price - other.price)
@@ -25,7 +25,7 @@ export function offered(zone: ZoneMarket): Level[] {
 }
 
 /** From the highest ceiling down; those who pay anything come first, at the end of the scale. */
-export function wanted(zone: ZoneMarket, end: number): Level[] {
+function bids(zone: ZoneMarket, end: number): Level[] {
   let sum = 0;
   return [...zone.ceilings]
     .sort((one, other) => (other.price ?? end) - (one.price ?? end))
@@ -43,7 +43,7 @@ export function DepthCard({ zone }: { zone: ZoneMarket }) {
     ...zone.ceilings.map((one) => one.price ?? 0),
   ];
   const end = Math.max(...stated) * 1.15 || 1;
-  const [offer, want] = [offered(zone), wanted(zone, end)];
+  const [offer, want] = [offers(zone), bids(zone, end)];
   const most = Math.max(1, offer.at(-1)?.units ?? 0, want.at(-1)?.units ?? 0);
   const met = offer.filter((level) => level.price <= zone.spot).at(-1)?.units ?? 0;
   const paying = want.filter((level) => level.price >= zone.spot).at(-1)?.units ?? 0;
@@ -119,9 +119,9 @@ function Levels({ zone }: { zone: ZoneMarket }) {
   ];
   return (
     <details className="text-sm">
-      <summary className="w-fit text-muted hover:text-ink">As a table ({counted(rows.length, "level")})</summary>
+      <summary className="w-fit text-muted hover:text-ink">As a table ({pluralize(rows.length, "level")})</summary>
       <table className="mt-2 w-full border-collapse text-left">
-        <Heads words={["Side", "Price"]} numbers={["Units"]} />
+        <TableHead words={["Side", "Price"]} numbers={["Units"]} />
         <tbody>
           {rows.map((row) => (
             <tr key={`${row.side} ${row.price}`} className="border-line/70 border-t">

@@ -5,10 +5,10 @@ import { Card } from "@/components/ui/card";
 import { Page } from "@/components/ui/page";
 import { Empty, Failure, Notice, Skeleton } from "@/components/ui/states";
 import { $api, type Schemas } from "@/lib/api/client";
-import { failing } from "@/lib/api/problem";
+import { errorToShow } from "@/lib/api/problem";
 import { DepthCard } from "./depth-card";
+import { MarketActions } from "./market-actions";
 import { PriceCard } from "./price-card";
-import { WhatToDo } from "./what-to-do";
 import { ZoneChooser } from "./zone-chooser";
 import { ZoneStats } from "./zone-stats";
 import { ZoneTable } from "./zone-table";
@@ -22,7 +22,7 @@ export function MarketPage() {
   if (!market) {
     return (
       <Page title="Market">
-        {failing(query) ? <Failure error={failing(query)} retry={() => void query.refetch()} /> : <MarketSkeleton />}
+        {errorToShow(query) ? <Failure error={errorToShow(query)} retry={() => void query.refetch()} /> : <MarketSkeleton />}
       </Page>
     );
   }
@@ -49,7 +49,7 @@ function Zones({ market }: { market: Schemas["MarketView"] }) {
         <PriceCard zone={zone} zones={market.zones} span={span} onSpan={setSpan} />
         <div className="grid min-w-0 gap-5">
           <DepthCard zone={zone} />
-          <WhatToDo />
+          <MarketActions />
         </div>
       </div>
       <Card title="All zones" note="Choose one to see it above" flush>

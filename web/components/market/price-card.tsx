@@ -4,7 +4,7 @@ import { Segments } from "@/components/ui/segments";
 import { Failure, Skeleton } from "@/components/ui/states";
 import { TimeChart, type TimeSeries } from "@/components/ui/time-chart";
 import { $api, type Schemas } from "@/lib/api/client";
-import { failing } from "@/lib/api/problem";
+import { errorToShow } from "@/lib/api/problem";
 import { credits, ppm } from "@/lib/format";
 import { useParam } from "@/lib/use-params";
 import { isSame, regionName, SPANS, type Span, type ZoneMarket, type ZoneSeries, zoneName } from "./zones";
@@ -47,8 +47,8 @@ export function PriceCard({ zone, zones, span, onSpan }: PriceProps) {
         </div>
         {query.data ? (
           <Charts chart={query.data} zone={zone} zones={zones} compare={held} />
-        ) : failing(query) ? (
-          <Failure error={failing(query)} retry={() => void query.refetch()} />
+        ) : errorToShow(query) ? (
+          <Failure error={errorToShow(query)} retry={() => void query.refetch()} />
         ) : (
           <div role="status" aria-label="Loading the prices" className="grid gap-4">
             <Skeleton className="h-72" />
@@ -68,7 +68,7 @@ interface ChartsProps {
 }
 
 function Charts({ chart, zone, zones, compare }: ChartsProps) {
-  const shown = together(chart.zones, { zone, zones, compare });
+  const shown = seriesToCompare(chart.zones, { zone, zones, compare });
   if (shown.length === 0) {
     return (
       <p className="py-16 text-center text-muted">
@@ -116,7 +116,7 @@ function Charts({ chart, zone, zones, compare }: ChartsProps) {
 }
 
 /** The chosen zone first, then those beside it where most goes on: more lines than a few say nothing. */
-function together(series: ZoneSeries[], { zone, zones, compare }: Omit<ChartsProps, "chart">): ZoneSeries[] {
+function seriesToCompare(series: ZoneSeries[], { zone, zones, compare }: Omit<ChartsProps, "chart">): ZoneSeries[] {
   const near = series.filter((one) =>
     compare === "regions" ? one.tier === zone.tier : compare === "tiers" ? one.region === zone.region : isSame(one, zone),
   );

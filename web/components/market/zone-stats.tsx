@@ -2,7 +2,7 @@
 import { Stat, Stats } from "@/components/ui/card";
 import { Skeleton } from "@/components/ui/states";
 import { Money } from "@/components/ui/values";
-import { counted, credits, ppm, units } from "@/lib/format";
+import { credits, pluralize, ppm, units } from "@/lib/format";
 import { Change } from "./change";
 import { changeOf, type ZoneMarket } from "./zones";
 
@@ -31,7 +31,7 @@ export function ZoneStats({ zone }: { zone: ZoneMarket | undefined }) {
       <Stat name="Reference" hint={`${credits(zone.low)} to ${credits(zone.high)}`}>
         <Money micro={zone.reference} />
       </Stat>
-      <Stat name="Wanted of offered" hint={`${counted(zone.nodes, "node")} here`}>
+      <Stat name="Wanted of offered" hint={`${pluralize(zone.nodes, "node")} here`}>
         {ppm(zone.utilisation_ppm)}
       </Stat>
       <Stat name="Offered" hint="units, free and busy">

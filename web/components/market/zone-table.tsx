@@ -1,6 +1,6 @@
 "use client";
 import { useMemo } from "react";
-import { type Column, DataTable, sorted } from "@/components/ui/data-table";
+import { type Column, DataTable, sortRows } from "@/components/ui/data-table";
 import { Money } from "@/components/ui/values";
 import { count, credits, ppm, units } from "@/lib/format";
 import { useParam } from "@/lib/use-params";
@@ -116,7 +116,7 @@ export function ZoneTable({ zones, zone, onChoose }: TableProps) {
   const [by, setBy] = useParam("sort");
   const shown = columns(zone, onChoose);
   // biome-ignore lint/correctness/useExhaustiveDependencies: the columns are the same but for what is chosen
-  const rows = useMemo(() => sorted(zones, shown, by), [zones, by]);
+  const rows = useMemo(() => sortRows(zones, shown, by), [zones, by]);
   return (
     <DataTable
       label="Zones of the market"

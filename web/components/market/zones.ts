@@ -2,7 +2,7 @@
 // Zones of the market, and the one that is looked at: kept in the address.
 import { useRef } from "react";
 import type { Schemas } from "@/lib/api/client";
-import { setParams, useChosen, useParam } from "@/lib/use-params";
+import { setParams, useParam, useParamState } from "@/lib/use-params";
 
 export type ZoneMarket = Schemas["ZoneMarket"];
 export type ZoneSeries = Schemas["ZoneSeries"];
@@ -24,8 +24,8 @@ export function useSpan(): [Span, (span: string) => void] {
 }
 
 export function useZone(zones: ZoneMarket[]): [ZoneMarket | undefined, (zone: Zone) => void] {
-  const [tier] = useChosen("tier");
-  const [region] = useChosen("region");
+  const [tier] = useParamState("tier");
+  const [region] = useParamState("region");
   const wanted = region === NO_REGION ? "" : region;
   const found = zones.filter((zone) => (!tier || zone.tier === tier) && (!region || zone.region === wanted));
   const among = found.length > 0 ? found : zones;

@@ -3,7 +3,7 @@ import { Stat, Stats } from "@/components/ui/card";
 import { Skeleton } from "@/components/ui/states";
 import { Money } from "@/components/ui/values";
 import type { Schemas } from "@/lib/api/client";
-import { count, counted, megabytes, units } from "@/lib/format";
+import { count, megabytes, pluralize, units } from "@/lib/format";
 
 /** The pool in six numbers; the same six boxes while they are not known yet. */
 export function Counters({ mesh }: { mesh: Schemas["MeshView"] | undefined }) {
@@ -26,7 +26,7 @@ export function Counters({ mesh }: { mesh: Schemas["MeshView"] | undefined }) {
       <Stat name="Cores" hint={`${cores(mesh.cores_busy)} busy`}>
         {cores(mesh.cores)}
       </Stat>
-      <Stat name="VRAM" hint={`${counted(mesh.gpus, "card")}, ${count(mesh.gpus_busy)} busy`}>
+      <Stat name="VRAM" hint={`${pluralize(mesh.gpus, "card")}, ${count(mesh.gpus_busy)} busy`}>
         {megabytes(mesh.vram_mb)}
       </Stat>
       <Stat name="Running" hint={mesh.running === 1 ? "job" : "jobs"}>
@@ -35,7 +35,7 @@ export function Counters({ mesh }: { mesh: Schemas["MeshView"] | undefined }) {
       <Stat name="Queued" hint={mesh.queued === 1 ? "job" : "jobs"}>
         {count(mesh.queued)}
       </Stat>
-      <Stat name="Credits an hour" hint={counted(mesh.jobs_hour, "settled job")}>
+      <Stat name="Credits an hour" hint={pluralize(mesh.jobs_hour, "settled job")}>
         <Money micro={mesh.settled_hour} />
       </Stat>
     </Stats>

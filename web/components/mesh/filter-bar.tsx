@@ -2,17 +2,17 @@
 import { X } from "lucide-react";
 import { Button } from "@/components/ui/button";
 import { SelectField, TextField } from "@/components/ui/field";
-import { count, counted } from "@/lib/format";
-import { setParams, useChosen } from "@/lib/use-params";
-import { useTyped } from "@/lib/use-typed";
+import { count, pluralize } from "@/lib/format";
+import { useDebouncedText } from "@/lib/use-debounced-text";
+import { setParams, useParamState } from "@/lib/use-params";
 import type { MeshNode } from "./families";
 import { choices, type Filter, NO_REGION } from "./use-filter";
 
 export function FilterBar({ nodes, shown, filter }: { nodes: MeshNode[]; shown: number; filter: Filter }) {
   const { words } = filter;
-  const [typed, setTyped] = useTyped(words, (q) => setParams({ q }));
-  const [tier, setTier] = useChosen("tier");
-  const [region, setRegion] = useChosen("region");
+  const [typed, setTyped] = useDebouncedText(words, (q) => setParams({ q }));
+  const [tier, setTier] = useParamState("tier");
+  const [region, setRegion] = useParamState("region");
   const options = (all: string, of: (node: MeshNode) => string, none: string) => [
     { value: "", label: all },
     ...choices(nodes, of).map(([value, many]) => ({ value: value || NO_REGION, label: `${value || none} (${count(many)})` })),
@@ -44,7 +44,7 @@ export function FilterBar({ nodes, shown, filter }: { nodes: MeshNode[]; shown: 
       />
       <div className="flex min-h-10 items-center gap-3">
         <span role="status" className="num text-muted text-sm">
-          {filtered ? `${count(shown)} of ${counted(nodes.length, "node")}` : counted(nodes.length, "node")}
+          {filtered ? `${count(shown)} of ${pluralize(nodes.length, "node")}` : pluralize(nodes.length, "node")}
         </span>
         {filtered && (
           <Button small look="quiet" onClick={() => setParams({ q: "", tier: "", region: "" })}>

@@ -1,7 +1,7 @@
 "use client";
 // What the mark pointed at stands for: in a small panel beside it, and in words.
-import { count, counted, megabytes, units } from "@/lib/format";
-import { plain } from "@/lib/words";
+import { count, megabytes, pluralize, units } from "@/lib/format";
+import { humanize } from "@/lib/labels";
 import type { MeshNode } from "./families";
 import { Glyph } from "./legend";
 import type { Mark } from "./marks";
@@ -28,8 +28,8 @@ function placesOf(mark: Mark, nodes: MeshNode[]): string {
 export function wordsOf(mark: Mark, nodes: MeshNode[]): string {
   const node = nodes[mark.nodes[0] as number];
   if (!node) return "";
-  if (mark.tiers.length > 0) return `${counted(mark.nodes.length, "node")}: ${placesOf(mark, nodes)}. Enter zooms in.`;
-  return `${node.name}, ${node.place}, ${capacityOf(node)}, ${plain(node.status)}, ${count(node.running)} running. Enter opens it.`;
+  if (mark.tiers.length > 0) return `${pluralize(mark.nodes.length, "node")}: ${placesOf(mark, nodes)}. Enter zooms in.`;
+  return `${node.name}, ${node.place}, ${capacityOf(node)}, ${humanize(node.status)}, ${count(node.running)} running. Enter opens it.`;
 }
 
 export function MapTip({ mark, nodes, size }: { mark: Mark; nodes: MeshNode[]; size: Size }) {
@@ -51,7 +51,7 @@ export function MapTip({ mark, nodes, size }: { mark: Mark; nodes: MeshNode[]; s
 function ClusterTip({ mark, nodes }: { mark: Mark; nodes: MeshNode[] }) {
   return (
     <>
-      <p className="num font-medium">{counted(mark.nodes.length, "node")}</p>
+      <p className="num font-medium">{pluralize(mark.nodes.length, "node")}</p>
       <p className="text-muted">{placesOf(mark, nodes)}</p>
       {mark.tiers.slice(0, TIERS_SHOWN).map(({ name, family, count: many }) => (
         <p key={name} className="flex items-center gap-2">
@@ -71,7 +71,7 @@ function NodeTip({ node }: { node: MeshNode }) {
       <p className="text-muted">{node.place}</p>
       <p>{capacityOf(node)}</p>
       <p className="num text-muted">
-        {plain(node.status)}
+        {humanize(node.status)}
         {node.running > 0 && `, ${count(node.running)} running`}
       </p>
     </>

@@ -44,7 +44,7 @@ export function makeMarks(nodes: MeshNode[], at: Float32Array, seen: { view: Vie
     if (there.length >= DENSE && view.k < CLOSEST) clusters.push(cluster(there, { nodes, at, view }));
     else for (const index of there) dots.push(dot(index, { nodes, at, view }));
   }
-  return swallowed(dots, merged(clusters, { nodes, at, view }), { nodes, at, view });
+  return absorbMarks(dots, mergeMarks(clusters, { nodes, at, view }), { nodes, at, view });
 }
 
 function isNear(x: number, y: number, size: Size): boolean {
@@ -94,7 +94,7 @@ function cluster(there: number[], { nodes, at, view }: Drawn): Mark {
 }
 
 /** Neighbours over the border of two cells become one, until none lies on another. */
-function merged(clusters: Mark[], drawn: Drawn): Mark[] {
+function mergeMarks(clusters: Mark[], drawn: Drawn): Mark[] {
   const left = [...clusters].sort((one, other) => other.nodes.length - one.nodes.length);
   const done: Mark[] = [];
   while (left.length > 0) {
@@ -112,7 +112,7 @@ function merged(clusters: Mark[], drawn: Drawn): Mark[] {
 }
 
 /** Dots that would lie under a cluster belong to it. */
-function swallowed(dots: Mark[], clusters: Mark[], drawn: Drawn): Mark[] {
+function absorbMarks(dots: Mark[], clusters: Mark[], drawn: Drawn): Mark[] {
   const taken = new Map<Mark, number[]>();
   const free = dots.filter((dot) => {
     const over = clusters.find((mark) => Math.hypot(mark.x - dot.x, mark.y - dot.y) < mark.radius + dot.radius / 2);

@@ -6,8 +6,8 @@ import { ButtonLink } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 import { Page } from "@/components/ui/page";
 import { Empty, Failure, Skeleton, SkeletonRows } from "@/components/ui/states";
-import { failing } from "@/lib/api/problem";
-import { patiently } from "@/lib/patiently";
+import { errorToShow } from "@/lib/api/problem";
+import { retryImport } from "@/lib/retry-import";
 import { Counters } from "./counters";
 import type { MeshNode } from "./families";
 import { FilterBar } from "./filter-bar";
@@ -20,7 +20,7 @@ import { useFilter, useShown } from "./use-filter";
 import { useMesh } from "./use-mesh";
 
 const MapSkeleton = () => <Skeleton className="aspect-[2.05] max-h-[48rem] min-h-52 w-full rounded-none" />;
-const WorldMap = dynamic(() => patiently(() => import("./world-map")).then((module) => module.WorldMap), {
+const WorldMap = dynamic(() => retryImport(() => import("./world-map")).then((module) => module.WorldMap), {
   ssr: false,
   loading: MapSkeleton,
 });
@@ -34,7 +34,7 @@ export function MeshPage() {
   const shown = useShown(all, filter);
   useMemo(() => colourTiers(tiersOf(all)), [all]);
   const open = (id: string) => router.push(`/nodes?id=${encodeURIComponent(id)}`);
-  const error = failing(nodes);
+  const error = errorToShow(nodes);
   if (!nodes.data && error) {
     return (
       <Page title="Mesh">

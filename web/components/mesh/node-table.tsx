@@ -1,7 +1,7 @@
 "use client";
 import { useMemo } from "react";
 import { StateBadge } from "@/components/ui/badge";
-import { type Column, DataTable, sorted } from "@/components/ui/data-table";
+import { type Column, DataTable, sortRows } from "@/components/ui/data-table";
 import { Link } from "@/components/ui/link";
 import { Empty } from "@/components/ui/states";
 import { count, megabytes, units } from "@/lib/format";
@@ -105,7 +105,7 @@ const COLUMNS: Column<MeshNode>[] = [
 
 export function NodeTable({ nodes, onOpen }: { nodes: MeshNode[]; onOpen: (id: string) => void }) {
   const [by, setBy] = useParam("sort");
-  const rows = useMemo(() => sorted(nodes, COLUMNS, by), [nodes, by]);
+  const rows = useMemo(() => sortRows(nodes, COLUMNS, by), [nodes, by]);
   return (
     <DataTable
       label="Nodes that are online"

@@ -1,7 +1,7 @@
 "use client";
 import { Card } from "@/components/ui/card";
 import { Link } from "@/components/ui/link";
-import { count, counted } from "@/lib/format";
+import { count, pluralize } from "@/lib/format";
 import type { MeshNode } from "./families";
 import { Glyph } from "./legend";
 import { capacityOf } from "./map-tip";
@@ -13,7 +13,7 @@ export function Unplaced({ nodes }: { nodes: MeshNode[] }) {
   const found = nodes.filter((node) => node.lat === null);
   if (found.length === 0) return null;
   return (
-    <Card title="Not on the map" note={`${counted(found.length, "node")} without a known place`} flush>
+    <Card title="Not on the map" note={`${pluralize(found.length, "node")} without a known place`} flush>
       <ul tabIndex={0} aria-label="Nodes that are not on the map" className="max-h-52 overflow-y-auto border-line border-t">
         {found.slice(0, LISTED).map((node) => (
           <li key={node.id} className="flex items-center gap-2.5 px-5 py-1.5 text-sm">

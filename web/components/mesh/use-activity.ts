@@ -2,6 +2,7 @@
 // What happens in the pool, as it happens: one question is always open while somebody looks.
 import { useEffect, useRef, useState } from "react";
 import { client, type Schemas } from "@/lib/api/client";
+import { pause, untilVisible } from "@/lib/pause";
 
 export type Activity = Schemas["Activity"];
 
@@ -18,7 +19,7 @@ export function useActivity(paused: boolean): Activity[] | undefined {
     const stop = new AbortController();
     const listen = async () => {
       while (!stop.signal.aborted) {
-        await untilSeen(stop.signal);
+        await untilVisible(stop.signal);
         const first = cursor.current === 0;
         const query = { after: cursor.current, limit: KEPT, wait_ms: first ? 0 : WAIT_MS };
         const { data } = await client
@@ -37,23 +38,4 @@ export function useActivity(paused: boolean): Activity[] | undefined {
     return () => stop.abort();
   }, [paused]);
   return lines;
-}
-
-function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    signal.addEventListener("abort", () => {
-      clearTimeout(timer);
-      resolve();
-    });
-  });
-}
-
-/** A page that nobody sees asks nothing. */
-function untilSeen(signal: AbortSignal): Promise<void> {
-  if (!document.hidden) return Promise.resolve();
-  return new Promise((resolve) => {
-    document.addEventListener("visibilitychange", () => resolve(), { once: true, signal });
-    signal.addEventListener("abort", () => resolve());
-  });
 }

@@ -1,7 +1,7 @@
 "use client";
 // Moves the view: wheel, pinch, drag, keys and buttons.
 import { type KeyboardEvent, type PointerEvent, type RefObject, useCallback, useEffect, useRef, useState } from "react";
-import { panned, type Size, type View, WHOLE, zoomed } from "./view";
+import { panView, type Size, type View, WHOLE, zoomView } from "./view";
 
 const STEP = 1.6;
 const PAN = 60;
@@ -45,7 +45,7 @@ export function useMapView(place: RefObject<HTMLElement | null>, size: Size | nu
   const zoom = useCallback(
     (factor: number) => {
       const { view, size } = now.current;
-      if (size) glide(zoomed(view, size, { factor, x: size.width / 2, y: size.height / 2 }));
+      if (size) glide(zoomView(view, size, { factor, x: size.width / 2, y: size.height / 2 }));
     },
     [glide],
   );
@@ -61,7 +61,7 @@ export function useMapView(place: RefObject<HTMLElement | null>, size: Size | nu
     };
     const move = moves[event.key];
     if (!size || event.ctrlKey || event.metaKey || event.altKey) return false;
-    if (move) set(panned(view, size, { x: move[0], y: move[1] }));
+    if (move) set(panView(view, size, { x: move[0], y: move[1] }));
     else if (event.key === "+" || event.key === "=") zoom(STEP);
     else if (event.key === "-") zoom(1 / STEP);
     else if (event.key === "0") glide(WHOLE);
@@ -87,7 +87,7 @@ function useWheel(place: RefObject<HTMLElement | null>, now: Now, set: (view: Vi
       if (!size || (view.k === 1 && event.deltaY > 0)) return;
       event.preventDefault();
       const factor = 2 ** (-event.deltaY * (event.ctrlKey ? 0.01 : event.deltaMode === 1 ? 0.06 : 0.0025));
-      set(zoomed(view, size, { factor, x: event.offsetX, y: event.offsetY }));
+      set(zoomView(view, size, { factor, x: event.offsetX, y: event.offsetY }));
     };
     element?.addEventListener("wheel", turn, { passive: false });
     return () => element?.removeEventListener("wheel", turn);
@@ -116,11 +116,11 @@ function usePointers(now: Now, set: (view: View) => void) {
         travelled.current += Math.hypot(by.x, by.y);
         const [other] = [...down.current].filter(([id]) => id !== event.pointerId).map(([, point]) => point);
         down.current.set(event.pointerId, here);
-        if (!other) return set(panned(view, size, by));
+        if (!other) return set(panView(view, size, by));
         const frame = event.currentTarget.getBoundingClientRect();
         const factor = Math.hypot(here.x - other.x, here.y - other.y) / Math.hypot(before.x - other.x, before.y - other.y);
         const middle = { x: (here.x + other.x) / 2 - frame.left, y: (here.y + other.y) / 2 - frame.top };
-        set(zoomed(panned(view, size, { x: by.x / 2, y: by.y / 2 }), size, { factor, ...middle }));
+        set(zoomView(panView(view, size, { x: by.x / 2, y: by.y / 2 }), size, { factor, ...middle }));
       },
       onPointerUp: end,
       onPointerCancel: end,

@@ -13,30 +13,30 @@ export interface Size {
 export const WHOLE: View = { k: 1, x: 0, y: 0 };
 export const CLOSEST = 64;
 
-function inside(view: View, { width, height }: Size): View {
+function clampView(view: View, { width, height }: Size): View {
   const k = Math.min(CLOSEST, Math.max(1, view.k));
   const clamp = (value: number, length: number) => Math.min(0, Math.max(length * (1 - k), value));
   return { k, x: clamp(view.x, width), y: clamp(view.y, height) };
 }
 
 /** Closer by a factor; what is at (x, y) stays there. */
-export function zoomed(view: View, size: Size, by: { factor: number; x: number; y: number }): View {
+export function zoomView(view: View, size: Size, by: { factor: number; x: number; y: number }): View {
   const k = Math.min(CLOSEST, Math.max(1, view.k * by.factor));
   const grown = k / view.k;
-  return inside({ k, x: by.x - (by.x - view.x) * grown, y: by.y - (by.y - view.y) * grown }, size);
+  return clampView({ k, x: by.x - (by.x - view.x) * grown, y: by.y - (by.y - view.y) * grown }, size);
 }
 
-export function panned(view: View, size: Size, by: { x: number; y: number }): View {
-  return inside({ ...view, x: view.x + by.x, y: view.y + by.y }, size);
+export function panView(view: View, size: Size, by: { x: number; y: number }): View {
+  return clampView({ ...view, x: view.x + by.x, y: view.y + by.y }, size);
 }
 
 /** The places between these corners of the whole map fill the view. */
-export function fitted(size: Size, box: { left: number; top: number; right: number; bottom: number }): View {
+export function fitView(size: Size, box: { left: number; top: number; right: number; bottom: number }): View {
   const room = 0.7;
   const across = Math.max(box.right - box.left, 1e-3);
   const down = Math.max(box.bottom - box.top, 1e-3);
   const k = Math.min(CLOSEST, Math.max(1, room * Math.min(size.width / across, size.height / down)));
   const x = size.width / 2 - (k * (box.left + box.right)) / 2;
   const y = size.height / 2 - (k * (box.top + box.bottom)) / 2;
-  return inside({ k, x, y }, size);
+  return clampView({ k, x, y }, size);
 }

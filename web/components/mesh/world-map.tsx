@@ -13,7 +13,7 @@ import {
   useState,
 } from "react";
 import { IconButton } from "@/components/ui/button";
-import { patiently } from "@/lib/patiently";
+import { retryImport } from "@/lib/retry-import";
 import { useTheme } from "@/lib/theme";
 import { drawLand, drawMarks, type Palette, prepare, readPalette } from "./draw";
 import type { MeshNode } from "./families";
@@ -21,7 +21,7 @@ import { MapTip, wordsOf } from "./map-tip";
 import { type Mark, makeMarks, markAt } from "./marks";
 import { useMapView } from "./use-map-view";
 import { usePulses } from "./use-pulses";
-import { fitted, type Size, type View } from "./view";
+import { fitView, type Size, type View } from "./view";
 import { type Atlas, loadAtlas, makeWorld, project, type World } from "./world";
 
 interface WorldMapProps {
@@ -51,7 +51,7 @@ export function WorldMap({ nodes, onOpen, children }: WorldMapProps) {
   const open = (mark: Mark | undefined) => {
     const node = mark && nodes[mark.nodes[0] as number];
     if (!node || !size) return;
-    if (mark.tiers.length > 0) map.glide(fitted(size, mark.box));
+    if (mark.tiers.length > 0) map.glide(fitView(size, mark.box));
     else onOpen(node.id);
   };
   const at = (event: { clientX: number; clientY: number }) => {
@@ -137,18 +137,18 @@ function useMarks(nodes: MeshNode[], { size, view }: { size: Size | null; view: 
     const load = () => loadAtlas().then(setAtlas);
     load().catch(() => {
       setAtlas(null);
-      patiently(load).catch(() => {});
+      retryImport(load).catch(() => {});
     });
   }, []);
   const world = useMemo(() => (size && atlas !== undefined ? makeWorld(size.width, size.height, atlas) : null), [size, atlas]);
-  const spots = useMemo(() => timed(() => (world ? project(world, nodes) : new Float32Array())), [world, nodes]);
+  const spots = useMemo(() => measure(() => (world ? project(world, nodes) : new Float32Array())), [world, nodes]);
   return useMemo(() => {
-    const marks = timed(() => (world ? makeMarks(nodes, spots.made, { view, size: world }) : []));
+    const marks = measure(() => (world ? makeMarks(nodes, spots.made, { view, size: world }) : []));
     return { world, made: marks.made, tookMs: marks.tookMs + spots.tookMs };
   }, [world, nodes, spots, view]);
 }
 
-function timed<T>(make: () => T): { made: T; tookMs: number } {
+function measure<T>(make: () => T): { made: T; tookMs: number } {
   const begin = performance.now();
   const made = make();
   return { made, tookMs: performance.now() - begin };

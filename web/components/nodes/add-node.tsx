@@ -58,11 +58,11 @@ function useMadeCode(id: string | null) {
     sessionStorage.setItem(KEPT, JSON.stringify(code));
   }, []);
   const forget = useCallback(() => sessionStorage.removeItem(KEPT), []);
-  const known = latest ?? (id ? remembered() : null);
+  const known = latest ?? (id ? readRemembered() : null);
   return { made: known?.id === id ? known : null, keep, forget };
 }
 
-function remembered(): MadeCode | null {
+function readRemembered(): MadeCode | null {
   if (typeof window === "undefined") return null;
   const text = sessionStorage.getItem(KEPT);
   return text === null ? null : (JSON.parse(text) as MadeCode);

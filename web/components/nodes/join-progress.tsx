@@ -5,7 +5,7 @@ import { Badge } from "@/components/ui/badge";
 import { ButtonLink } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 import { Code } from "@/components/ui/copy";
-import { Loaded, Notice } from "@/components/ui/states";
+import { Notice, QueryView } from "@/components/ui/states";
 import { $api, type Schemas } from "@/lib/api/client";
 import { useNow } from "@/lib/clock";
 import { duration } from "@/lib/format";
@@ -37,17 +37,17 @@ export function JoinProgress({ id, made, forget }: JoinProps) {
     if (spent) forget();
   }, [spent, forget]);
   return (
-    <Loaded query={query}>
+    <QueryView query={query}>
       {(status) => (
         <div className="grid min-w-0 gap-5 xl:grid-cols-2 xl:items-start">
           <div className="grid min-w-0 gap-5">
-            {status.open && (made ? <WhatToType made={made} status={status} /> : <ShownOnce status={status} />)}
+            {status.open && (made ? <WhatToType made={made} status={status} /> : <CodeHidden status={status} />)}
             {!status.open && <Over status={status} />}
           </div>
           <Checklist status={status} />
         </div>
       )}
-    </Loaded>
+    </QueryView>
   );
 }
 
@@ -114,7 +114,7 @@ function CountDown({ untilMs }: { untilMs: number }) {
   );
 }
 
-function ShownOnce({ status }: { status: Status }) {
+function CodeHidden({ status }: { status: Status }) {
   return (
     <Card title="The code was shown once" aside={<CountDown untilMs={status.expires_at_ms} />}>
       <div className="grid gap-3">

@@ -18,13 +18,13 @@ export function NodeActions({ node }: { node: NodeView }) {
 }
 
 function OwnersActions({ node }: { node: NodeView }) {
-  const say = useToast();
+  const toast = useToast();
   const renew = useRenewNodes();
   const state = $api.useMutation("post", "/nodes/{node_id}/state", {
-    onError: say.failed,
+    onError: toast.error,
     onSuccess: async (now) => {
       await renew();
-      say.done(now.sentence ?? "");
+      toast.success(now.sentence ?? "");
     },
   });
   const revoke = $api.useMutation("post", "/nodes/{node_id}/revoke");
@@ -65,7 +65,7 @@ function OwnersActions({ node }: { node: NodeView }) {
         confirm={async () => {
           await revoke.mutateAsync({ params: { path } });
           await renew();
-          say.done(`${node.name} was revoked.`);
+          toast.success(`${node.name} was revoked.`);
         }}
       >
         Its key is refused from now on, and what it runs is run elsewhere. Meant for a machine that was lost or sold: this cannot
@@ -77,7 +77,7 @@ function OwnersActions({ node }: { node: NodeView }) {
 }
 
 function Pardon({ node }: { node: NodeView }) {
-  const say = useToast();
+  const toast = useToast();
   const renew = useRenewNodes();
   const pardon = $api.useMutation("post", "/nodes/{node_id}/pardon");
   return (
@@ -88,7 +88,7 @@ function Pardon({ node }: { node: NodeView }) {
       confirm={async () => {
         await pardon.mutateAsync({ params: { path: { node_id: node.id } } });
         await renew();
-        say.done(`${node.name} was pardoned.`);
+        toast.success(`${node.name} was pardoned.`);
       }}
     >
       Its ban and its strikes for wrong results are taken back, and its streak begins anew. For a fault that was mended, such as

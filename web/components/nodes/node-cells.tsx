@@ -4,7 +4,7 @@ import { StateBadge } from "@/components/ui/badge";
 import { classes } from "@/components/ui/classes";
 import { Progress } from "@/components/ui/progress";
 import type { Schemas } from "@/lib/api/client";
-import { counted, megabytes } from "@/lib/format";
+import { megabytes, pluralize } from "@/lib/format";
 
 export type NodeView = Schemas["NodeView"];
 
@@ -37,7 +37,7 @@ export function cardWords(node: NodeView): string {
 /** "8 cores · 16.4 GB". */
 export function coreWords(node: NodeView): string {
   const { cores, ram_mb } = node.profile;
-  return `${counted(cores, "core")} · ${megabytes(ram_mb)}`;
+  return `${pluralize(cores, "core")} · ${megabytes(ram_mb)}`;
 }
 
 /** A score from 0 to 1 as a bar with its number. */

@@ -2,13 +2,13 @@
 // One node: what it does, what it earns, how far the pool relies on it, and what its owner says about it.
 import { useState } from "react";
 import { Back } from "@/components/ui/back";
+import { MissingPage } from "@/components/ui/missing-page";
 import { Page } from "@/components/ui/page";
 import { Skeleton } from "@/components/ui/states";
 import { type Tab, Tabs } from "@/components/ui/tabs";
-import { Unknown } from "@/components/ui/unknown";
-import { failing } from "@/lib/api/problem";
-import { useUnsaved } from "@/lib/unsaved";
+import { errorToShow } from "@/lib/api/problem";
 import { useParam } from "@/lib/use-params";
+import { useUnsavedChanges } from "@/lib/use-unsaved-changes";
 import { NodeActions } from "./node-actions";
 import { NodeState, type NodeView } from "./node-cells";
 import { NodeEarnings } from "./node-earnings";
@@ -23,8 +23,8 @@ const BACK = <Back href="/nodes">Nodes</Back>;
 export function NodeDetail({ id }: { id: string }) {
   const query = useNode(id);
   if (query.data) return <Known node={query.data} />;
-  const error = failing(query);
-  if (error) return <Unknown kind="node" id={id} above={BACK} error={error} retry={() => void query.refetch()} />;
+  const error = errorToShow(query);
+  if (error) return <MissingPage kind="node" id={id} above={BACK} error={error} retry={() => void query.refetch()} />;
   return <DetailSkeleton />;
 }
 
@@ -32,7 +32,7 @@ function Known({ node }: { node: NodeView }) {
   const [tab, setTab] = useParam("tab");
   // Kept here, so that looking at another tab loses nothing that was typed.
   const [draft, setDraft] = useState<Draft | null>(null);
-  const leaving = useUnsaved(draft !== null);
+  const leaving = useUnsavedChanges(draft !== null);
   const tabs: Tab[] = [
     { value: "overview", label: "Overview", content: <NodeOverview node={node} /> },
     { value: "reputation", label: "Reputation", content: <NodeReputation node={node} /> },

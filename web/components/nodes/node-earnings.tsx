@@ -1,10 +1,10 @@
 "use client";
 import { ButtonLink } from "@/components/ui/button";
 import { Card, Stat, Stats } from "@/components/ui/card";
-import { Loaded, Notice, SkeletonRows } from "@/components/ui/states";
+import { Notice, QueryView, SkeletonRows } from "@/components/ui/states";
 import { Money } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
-import { counted, ppm, units } from "@/lib/format";
+import { pluralize, ppm, units } from "@/lib/format";
 import type { NodeView } from "./node-cells";
 import { NodeFloor } from "./node-floor";
 
@@ -19,7 +19,7 @@ export function NodeEarnings({ node }: { node: NodeView }) {
     { refetchInterval: EVERY_MS },
   );
   return (
-    <Loaded query={query} skeleton={<SkeletonRows rows={10} />}>
+    <QueryView query={query} skeleton={<SkeletonRows rows={10} />}>
       {(earnings) => (
         <div className="grid gap-5">
           <Notice tone={earnings.in_money ? "good" : "warn"}>{earnings.sentence}</Notice>
@@ -30,7 +30,7 @@ export function NodeEarnings({ node }: { node: NodeView }) {
           </div>
         </div>
       )}
-    </Loaded>
+    </QueryView>
   );
 }
 
@@ -42,7 +42,7 @@ function Amounts({ earnings }: { earnings: Schemas["NodeEarnings"] }) {
           <Stat
             key={past.days}
             name={past.days === 1 ? "Earned, last day" : `Earned, last ${past.days} days`}
-            hint={counted(past.jobs, "job")}
+            hint={pluralize(past.jobs, "job")}
           >
             <Money micro={past.amount} unit />
           </Stat>

@@ -8,11 +8,11 @@ import { Link } from "@/components/ui/link";
 import { Empty, Failure, SkeletonRows } from "@/components/ui/states";
 import { Ago } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
-import { failing } from "@/lib/api/problem";
+import { errorToShow } from "@/lib/api/problem";
 import { shortId } from "@/lib/format";
+import { humanize } from "@/lib/labels";
 import { PAGED, useRows } from "@/lib/paging";
 import { useRole } from "@/lib/session";
-import { plain } from "@/lib/words";
 import type { NodeView } from "./node-cells";
 
 type Row = Schemas["EvidenceRow"];
@@ -52,8 +52,8 @@ export function NodeEvidence({ node }: { node: NodeView }) {
             </Empty>
           }
         />
-      ) : failing(query) ? (
-        <Failure error={failing(query)} retry={() => void query.refetch()} />
+      ) : errorToShow(query) ? (
+        <Failure error={errorToShow(query)} retry={() => void query.refetch()} />
       ) : (
         <SkeletonRows rows={8} />
       )}
@@ -91,7 +91,7 @@ function columns(all: boolean): Column<Row>[] {
             {row.sentence}
           </span>
           <span className="block truncate text-muted text-sm">
-            {[plain(row.evidence), row.job_kind, row.own && "the owner's job", row.reason && plain(row.reason)]
+            {[humanize(row.evidence), row.job_kind, row.own && "the owner's job", row.reason && humanize(row.reason)]
               .filter(Boolean)
               .join(" · ")}
           </span>

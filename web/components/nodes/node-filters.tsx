@@ -3,8 +3,8 @@ import type { Option } from "@/components/ui/field";
 import { SelectField } from "@/components/ui/field";
 import { ParamField } from "@/components/ui/param-field";
 import { $api, type Schemas } from "@/lib/api/client";
-import { useChosen } from "@/lib/use-params";
-import { capital, plain } from "@/lib/words";
+import { capitalize, humanize } from "@/lib/labels";
+import { useParamState } from "@/lib/use-params";
 
 const STATUSES: Schemas["NodeStatus"][] = [
   "ready",
@@ -21,17 +21,17 @@ const STATUSES: Schemas["NodeStatus"][] = [
   "revoked",
 ];
 
-export const STATES: Option[] = [
+const STATES: Option[] = [
   { value: "", label: "Any state" },
   { value: "online", label: "Online" },
-  ...STATUSES.map((value) => ({ value, label: capital(plain(value)) })),
+  ...STATUSES.map((value) => ({ value, label: capitalize(humanize(value)) })),
 ];
 
 /** What the list is narrowed down by; all of it lives in the address. */
 export function NodeFilters() {
-  const [state, setState] = useChosen("state");
-  const [tier, setTier] = useChosen("tier");
-  const [region, setRegion] = useChosen("region");
+  const [state, setState] = useParamState("state");
+  const [tier, setTier] = useParamState("tier");
+  const [region, setRegion] = useParamState("region");
   // The market knows every tier and region that a node is in.
   const zones = $api.useQuery("get", "/market", undefined, { staleTime: 60_000 }).data?.zones ?? [];
   return (

@@ -63,7 +63,7 @@ interface FloorFormProps {
 }
 
 function FloorForm({ label, floor, inherited, save }: FloorFormProps) {
-  const say = useToast();
+  const toast = useToast();
   const renew = useRenewNodes();
   const [typed, setTyped] = useState(floor === null ? "" : credits(floor, { exact: true }).replaceAll(",", ""));
   const [error, setError] = useState("");
@@ -73,7 +73,7 @@ function FloorForm({ label, floor, inherited, save }: FloorFormProps) {
     setError("");
     try {
       const view = await save(wanted);
-      say.done(view.sentence);
+      toast.success(view.sentence);
       await renew();
     } catch (refusal) {
       setError(asProblem(refusal).detail);

@@ -9,10 +9,10 @@ import { cardWords, coreWords, type NodeView } from "./node-cells";
 type Scores = Schemas["ScoresView"];
 
 const ROWS: { name: string; what: string; of: (scores: Scores) => string | null }[] = [
-  { name: "Core", what: "1,000 is a core of a server", of: (scores) => known(scores.cpu) },
-  { name: "Memory", what: "copied", of: (scores) => known(scores.memory_mb_s, "MB/s") },
-  { name: "Disk", what: "written and read back", of: (scores) => known(scores.disk_mb_s, "MB/s") },
-  { name: "Network", what: "from the hub", of: (scores) => known(scores.net_mb_s, "MB/s") },
+  { name: "Core", what: "1,000 is a core of a server", of: (scores) => measurement(scores.cpu) },
+  { name: "Memory", what: "copied", of: (scores) => measurement(scores.memory_mb_s, "MB/s") },
+  { name: "Disk", what: "written and read back", of: (scores) => measurement(scores.disk_mb_s, "MB/s") },
+  { name: "Network", what: "from the hub", of: (scores) => measurement(scores.net_mb_s, "MB/s") },
   {
     name: "Round trip",
     what: "to the hub",
@@ -21,7 +21,7 @@ const ROWS: { name: string; what: string; of: (scores: Scores) => string | null 
   { name: "Cards", what: "half-precision products", of: cards },
 ];
 
-function known(value: number | null | undefined, unit = ""): string | null {
+function measurement(value: number | null | undefined, unit = ""): string | null {
   return value == null ? null : `${count(value)} ${unit}`.trim();
 }
 

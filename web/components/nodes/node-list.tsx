@@ -13,8 +13,8 @@ import { Segments } from "@/components/ui/segments";
 import { Empty, Failure, SkeletonRows } from "@/components/ui/states";
 import { Ago, Money } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
-import { failing } from "@/lib/api/problem";
-import { counted } from "@/lib/format";
+import { errorToShow } from "@/lib/api/problem";
+import { pluralize } from "@/lib/format";
 import { PAGED, useRows } from "@/lib/paging";
 import { useRole } from "@/lib/session";
 import { setParams } from "@/lib/use-params";
@@ -91,7 +91,7 @@ function NodeTable({ mine }: { mine: boolean }) {
   );
   const { rows, more } = useRows(query, (page) => page.nodes);
   const columns = useMemo(() => COLUMNS.filter((column) => mine || column.key !== "floor"), [mine]);
-  const error = failing(query);
+  const error = errorToShow(query);
   if (error && !query.data) return <Failure error={error} retry={() => void query.refetch()} />;
   const filtered = FILTERS.some((name) => params.get(name));
   if (query.data && rows.length === 0 && !filtered && !more.has) return mine ? <NoneOfMine /> : <NoneAtAll />;
@@ -128,7 +128,7 @@ const COLUMNS: Column<NodeView>[] = [
         </Link>
         <span className="hidden truncate text-muted text-sm sm:block">{node.owner_name}</span>
         <span className="block truncate text-muted text-sm sm:hidden">
-          {node.tier} · {counted(node.profile.cores, "core")}
+          {node.tier} · {pluralize(node.profile.cores, "core")}
         </span>
       </>
     ),

@@ -1,6 +1,6 @@
 "use client";
 import { Card, Fact, Facts, Stat, Stats } from "@/components/ui/card";
-import { Empty, Loaded, Notice } from "@/components/ui/states";
+import { Empty, Notice, QueryView } from "@/components/ui/states";
 import { Ago, Moment, Money } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
 import { count } from "@/lib/format";
@@ -69,7 +69,7 @@ function InWords({ node }: { node: NodeView }) {
   const query = $api.useQuery("get", "/nodes/{node_id}/why", { params: { path: { node_id: node.id } } });
   return (
     <Card title="In words">
-      <Loaded query={query}>{(why) => <p>{why.reputation}</p>}</Loaded>
+      <QueryView query={query}>{(why) => <p>{why.reputation}</p>}</QueryView>
     </Card>
   );
 }

@@ -4,7 +4,7 @@ import { type FormEvent, useState } from "react";
 import { Button } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 import { CheckField, TextField } from "@/components/ui/field";
-import { Loaded, Notice } from "@/components/ui/states";
+import { Notice, QueryView } from "@/components/ui/states";
 import { useToast } from "@/components/ui/toast";
 import { $api, type Schemas } from "@/lib/api/client";
 import { asProblem } from "@/lib/api/problem";
@@ -20,11 +20,11 @@ interface RulesProps {
 
 export function NodeRules(props: RulesProps) {
   const query = $api.useQuery("get", "/nodes/{node_id}/rules", { params: { path: { node_id: props.node.id } } });
-  return <Loaded query={query}>{(view) => <RulesForm {...props} view={view} />}</Loaded>;
+  return <QueryView query={query}>{(view) => <RulesForm {...props} view={view} />}</QueryView>;
 }
 
 function RulesForm({ node, draft, setDraft, view }: RulesProps & { view: Schemas["NodeRulesView"] }) {
-  const say = useToast();
+  const toast = useToast();
   const renew = useRenewNodes();
   const kept = asDraft(view.rules);
   const shown = draft ?? kept;
@@ -45,7 +45,7 @@ function RulesForm({ node, draft, setDraft, view }: RulesProps & { view: Schemas
       setWrong(null);
       await renew();
       setDraft(null);
-      say.done("The rules hold from now on.");
+      toast.success("The rules hold from now on.");
     } catch (refusal) {
       const { field, detail } = asProblem(refusal);
       // A list's fault is named with the place in it: allow_labels.0.
@@ -105,8 +105,8 @@ function RulesForm({ node, draft, setDraft, view }: RulesProps & { view: Schemas
         <Card title="How large" note="The most that one job may ask for. Empty: whatever fits.">
           <div className="grid gap-4 sm:grid-cols-3">
             <TextField label="Longest" unit="min" inputMode="numeric" {...text("minutes_max")} />
-            <TextField label="Most memory" unit="MB" inputMode="numeric" {...text("ram_mb_max")} />
-            <TextField label="Most disk" unit="MB" inputMode="numeric" {...text("disk_mb_max")} />
+            <TextField label="Maximum memory" unit="MB" inputMode="numeric" {...text("ram_mb_max")} />
+            <TextField label="Maximum disk" unit="MB" inputMode="numeric" {...text("disk_mb_max")} />
           </div>
         </Card>
         {wrong && !(wrong.field in shown) && <Notice tone="bad">{wrong.error}</Notice>}

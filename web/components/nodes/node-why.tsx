@@ -1,6 +1,6 @@
 "use client";
 import { Card } from "@/components/ui/card";
-import { Loaded, Skeleton } from "@/components/ui/states";
+import { QueryView, Skeleton } from "@/components/ui/states";
 import { $api } from "@/lib/api/client";
 import { count } from "@/lib/format";
 import type { NodeView } from "./node-cells";
@@ -18,7 +18,7 @@ export function NodeWhy({ node }: { node: NodeView }) {
   );
   return (
     <Card title="Why it has work, or none">
-      <Loaded query={query} skeleton={<Skeleton className="h-24" />}>
+      <QueryView query={query} skeleton={<Skeleton className="h-24" />}>
         {(why) => (
           <div className="grid gap-3">
             <p>{why.sentence}</p>
@@ -45,7 +45,7 @@ export function NodeWhy({ node }: { node: NodeView }) {
             )}
           </div>
         )}
-      </Loaded>
+      </QueryView>
     </Card>
   );
 }

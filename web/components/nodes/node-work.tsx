@@ -4,10 +4,10 @@ import { StateBadge } from "@/components/ui/badge";
 import { Card } from "@/components/ui/card";
 import { Link } from "@/components/ui/link";
 import { Progress } from "@/components/ui/progress";
-import { Empty, Loaded, Skeleton } from "@/components/ui/states";
+import { Empty, QueryView, Skeleton } from "@/components/ui/states";
 import { Money, Took } from "@/components/ui/values";
 import { $api, type Schemas } from "@/lib/api/client";
-import { count, counted, megabytes, percent, shortId } from "@/lib/format";
+import { count, megabytes, percent, pluralize, shortId } from "@/lib/format";
 import type { NodeView } from "./node-cells";
 
 type Attempt = Schemas["NodeAttempt"];
@@ -35,7 +35,7 @@ export function NodeWork({ node }: { node: NodeView }) {
         )
       }
     >
-      <Loaded query={query} skeleton={<Skeleton className="h-24" />}>
+      <QueryView query={query} skeleton={<Skeleton className="h-24" />}>
         {(work) =>
           work.attempts.length === 0 ? (
             <Empty title="Nothing runs there.">
@@ -54,7 +54,7 @@ export function NodeWork({ node }: { node: NodeView }) {
             </>
           )
         }
-      </Loaded>
+      </QueryView>
     </Card>
   );
 }
@@ -83,7 +83,7 @@ function Held({ attempt }: { attempt: Attempt }) {
       </div>
       {attempt.progress != null && <Progress value={attempt.progress} label={`Progress of ${name}`} />}
       <div className="flex flex-wrap gap-x-4 text-muted text-sm">
-        <span>{asks(attempt)}</span>
+        <span>{resourceText(attempt)}</span>
         {attempt.cpu_ids && attempt.cpu_ids.length > 0 && <span>on CPU {attempt.cpu_ids.join(", ")}</span>}
         {attempt.cpu_percent != null && (
           <span className="num">
@@ -104,8 +104,8 @@ function Held({ attempt }: { attempt: Attempt }) {
   );
 }
 
-function asks({ cores, ram_mb, gpus }: Attempt): string {
-  const parts = [counted(cores, "core"), megabytes(ram_mb)];
-  if (gpus > 0) parts.push(counted(gpus, "card"));
+function resourceText({ cores, ram_mb, gpus }: Attempt): string {
+  const parts = [pluralize(cores, "core"), megabytes(ram_mb)];
+  if (gpus > 0) parts.push(pluralize(gpus, "card"));
   return parts.join(", ");
 }

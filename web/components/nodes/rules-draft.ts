@@ -1,7 +1,7 @@
 // An owner's rules as they are typed: text until they are saved. What they mean, and what is wrong, the hub says.
 import type { Schemas } from "@/lib/api/client";
 
-export type Rules = Schemas["NodeRules"];
+type Rules = Schemas["NodeRules"];
 /** Rules as the hub shows them: every field is there. */
 export type Draft = {
   allow_submitters: string;

@@ -11,7 +11,7 @@ const ITEM = "flex items-center gap-2.5 rounded-md px-3 py-2 text-ink no-underli
 
 export function AccountMenu({ compact = false }: { compact?: boolean }) {
   const { account } = useSession();
-  const say = useToast();
+  const toast = useToast();
   if (!account) return null;
   return (
     <Menu.Root>
@@ -33,7 +33,7 @@ export function AccountMenu({ compact = false }: { compact?: boolean }) {
               <KeyRound size={16} aria-hidden="true" /> Account and keys
             </Link>
           </Menu.Item>
-          <Menu.Item className={ITEM} onSelect={() => void signOut().catch(say.failed)}>
+          <Menu.Item className={ITEM} onSelect={() => void signOut().catch(toast.error)}>
             <LogOut size={16} aria-hidden="true" /> Sign out
           </Menu.Item>
         </Menu.Content>

@@ -2,13 +2,13 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { ToastProvider } from "@/components/ui/toast";
-import { asProblem, isPassing } from "@/lib/api/problem";
+import { asProblem, isTransient } from "@/lib/api/problem";
 import { keepRefusals } from "@/lib/api/refusals";
 import { LiveProvider } from "@/lib/live";
-import { keepPages } from "@/lib/offline-pages";
+import { cachePages } from "@/lib/offline-pages";
 import { SessionProvider } from "@/lib/session";
 
-if (typeof window !== "undefined") keepPages();
+if (typeof window !== "undefined") cachePages();
 
 function makeQueries(): QueryClient {
   const queries = new QueryClient({
@@ -18,7 +18,7 @@ function makeQueries(): QueryClient {
         // The stream says what changed, also after a while in the background.
         refetchOnWindowFocus: false,
         // What passes by itself is tried again for as long as somebody looks; a refusal is shown at once.
-        retry: (_failures, error) => isPassing(asProblem(error)),
+        retry: (_failures, error) => isTransient(asProblem(error)),
         retryDelay: (failures, error) => (asProblem(error).retry_after_s ?? Math.min(2 ** failures, 15)) * 1000,
         // A hub on this machine or network needs no internet.
         networkMode: "always",

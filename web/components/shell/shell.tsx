@@ -7,13 +7,13 @@ import { ButtonLink, IconButton } from "@/components/ui/button";
 import { classes } from "@/components/ui/classes";
 import { Link } from "@/components/ui/link";
 import { Failure, Skeleton } from "@/components/ui/states";
-import { usePagesAhead } from "@/lib/offline-pages";
+import { usePrefetchedPages } from "@/lib/offline-pages";
 import { useSession } from "@/lib/session";
 import { AccountMenu } from "./account-menu";
 import { ConnectionMark } from "./connection-mark";
 import { HubAwayNotice } from "./hub-away-notice";
 import { Mark } from "./mark";
-import { isHere, PATHS, PLACES } from "./places";
+import { isCurrent, NAVIGATION, PATHS } from "./navigation";
 import { ThemeSwitch } from "./theme-switch";
 
 /** Everything around a page. Nobody signed in: the sign-in page is all there is. */
@@ -21,9 +21,9 @@ export function Shell({ children }: { children: ReactNode }) {
   const { account, error } = useSession();
   const pathname = usePathname();
   const open = pathname.startsWith("/signin");
-  usePagesAhead(PATHS, Boolean(account));
+  usePrefetchedPages(PATHS, Boolean(account));
   if (open) return <main id="main">{children}</main>;
-  if (account === null) return <ToSignIn />;
+  if (account === null) return <RedirectToSignIn />;
   return (
     <div className="lg:grid lg:grid-cols-[14rem_minmax(0,1fr)]">
       <a href="#main" className="sr-only z-50 bg-surface px-4 py-2 focus:not-sr-only focus:fixed focus:top-2 focus:left-2">
@@ -39,7 +39,7 @@ export function Shell({ children }: { children: ReactNode }) {
   );
 }
 
-function ToSignIn() {
+function RedirectToSignIn() {
   useEffect(() => {
     const here = window.location.pathname + window.location.search;
     const base = process.env.NEXT_PUBLIC_BASE_PATH ?? "";
@@ -73,7 +73,7 @@ function Side() {
     <aside className="sticky top-0 hidden h-dvh flex-col gap-5 border-line border-r bg-surface p-4 lg:flex">
       <Brand />
       <SubmitLink />
-      <Places />
+      <NavigationList />
       <div className="mt-auto grid gap-3">
         <ConnectionMark />
         <div className="flex items-center justify-between gap-2">
@@ -107,7 +107,7 @@ function TopBar() {
             <Dialog.Title className="sr-only">Menu</Dialog.Title>
             <Brand />
             <SubmitLink />
-            <Places />
+            <NavigationList />
             <div className="mt-auto">
               <ConnectionMark />
             </div>
@@ -141,20 +141,20 @@ function SubmitLink() {
   );
 }
 
-function Places() {
+function NavigationList() {
   const pathname = usePathname();
   const { account } = useSession();
   return (
     <nav aria-label="Pages">
       <ul className="grid gap-0.5">
-        {PLACES.filter((place) => !place.role || account?.roles.includes(place.role)).map((place) => (
+        {NAVIGATION.filter((place) => !place.role || account?.roles.includes(place.role)).map((place) => (
           <li key={place.href}>
             <Link
               href={place.href}
-              aria-current={isHere(place, pathname) ? "page" : undefined}
+              aria-current={isCurrent(place, pathname) ? "page" : undefined}
               className={classes(
                 "flex items-center gap-3 rounded-control px-3 py-2 font-medium no-underline",
-                isHere(place, pathname) ? "bg-accent-soft text-accent" : "text-muted hover:bg-hover hover:text-ink",
+                isCurrent(place, pathname) ? "bg-accent-soft text-accent" : "text-muted hover:bg-hover hover:text-ink",
               )}
             >
               <place.icon size={18} aria-hidden="true" /> {place.label}

@@ -9,7 +9,7 @@ import { TextField } from "@/components/ui/field";
 import { Failure, Notice, Skeleton } from "@/components/ui/states";
 import { $api } from "@/lib/api/client";
 import { asProblem } from "@/lib/api/problem";
-import { counted } from "@/lib/format";
+import { pluralize } from "@/lib/format";
 import { codeIn, ownAddress } from "@/lib/own-path";
 import { type Account, type HubInfo, useSession } from "@/lib/session";
 import { FirstRun, HowToGetIn } from "./how-to";
@@ -30,7 +30,7 @@ export function SignIn() {
         </span>
       </header>
       {hub ? (
-        <Door hub={hub} account={account ?? null} code={code} />
+        <SignInPanels hub={hub} account={account ?? null} code={code} />
       ) : error ? (
         <Panel title="Sign in">
           <Failure error={error} retry={retry} />
@@ -45,18 +45,18 @@ export function SignIn() {
       )}
       {hub && (
         <p className="text-center text-muted text-sm">
-          {hub.nodes_online} of {counted(hub.nodes, "node")} online · ComputePool {hub.version}
+          {hub.nodes_online} of {pluralize(hub.nodes, "node")} online · ComputePool {hub.version}
         </p>
       )}
     </div>
   );
 }
 
-function Door({ hub, account, code }: { hub: HubInfo; account: Account | null; code: string }) {
+function SignInPanels({ hub, account, code }: { hub: HubInfo; account: Account | null; code: string }) {
   if (code) {
     return (
       <Panel title={`Sign in to ${hub.name}`}>
-        {account && <Already account={account} other />}
+        {account && <SignedInAs account={account} other />}
         <WithCode code={code} />
       </Panel>
     );
@@ -64,7 +64,7 @@ function Door({ hub, account, code }: { hub: HubInfo; account: Account | null; c
   if (account) {
     return (
       <Panel title="You are signed in">
-        <Already account={account} />
+        <SignedInAs account={account} />
       </Panel>
     );
   }
@@ -72,7 +72,7 @@ function Door({ hub, account, code }: { hub: HubInfo; account: Account | null; c
     <>
       {hub.setup && <FirstRun hub={hub} />}
       <Panel title={hub.setup ? "Then sign in" : `Sign in to ${hub.name}`} second={hub.setup}>
-        <ByHand />
+        <CodeForm />
         {!hub.setup && <HowToGetIn hub={hub} />}
       </Panel>
     </>
@@ -100,11 +100,11 @@ function WithCode({ code }: { code: string }) {
   const signIn = useSignIn();
   const [byHand, setByHand] = useState(false);
   const go = () => signIn.mutate({ body: { code, kind: "cookie", name: "browser" } });
-  if (byHand) return <ByHand />;
+  if (byHand) return <CodeForm />;
   return (
     <>
       {signIn.error ? (
-        <Refused error={signIn.error} />
+        <SignInError error={signIn.error} />
       ) : (
         <p className="text-muted">This link works once. Press the button to use it in this browser.</p>
       )}
@@ -118,7 +118,7 @@ function WithCode({ code }: { code: string }) {
   );
 }
 
-function ByHand() {
+function CodeForm() {
   const [text, setText] = useState("");
   const signIn = useSignIn();
   const code = codeIn(text);
@@ -138,7 +138,7 @@ function ByHand() {
         value={text}
         onChange={(event) => setText(event.target.value)}
       />
-      {signIn.error && <Refused error={signIn.error} />}
+      {signIn.error && <SignInError error={signIn.error} />}
       <Button look="primary" type="submit" disabled={code.length < 8} pending={signIn.isPending || signIn.isSuccess}>
         Sign in
       </Button>
@@ -146,7 +146,7 @@ function ByHand() {
   );
 }
 
-function Refused({ error }: { error: unknown }) {
+function SignInError({ error }: { error: unknown }) {
   const problem = asProblem(error);
   return (
     <Notice tone="bad">
@@ -158,7 +158,7 @@ function Refused({ error }: { error: unknown }) {
   );
 }
 
-function Already({ account, other = false }: { account: Account; other?: boolean }) {
+function SignedInAs({ account, other = false }: { account: Account; other?: boolean }) {
   const next = useSearchParams().get("next");
   const signOut = $api.useMutation("post", "/signout", { onSuccess: () => window.location.reload() });
   return (
@@ -180,7 +180,7 @@ function Already({ account, other = false }: { account: Account; other?: boolean
           </Button>
         )}
       </div>
-      {signOut.error && <Refused error={signOut.error} />}
+      {signOut.error && <SignInError error={signOut.error} />}
     </>
   );
 }

@@ -17,7 +17,7 @@ const MB: Record<string, number> = {
 };
 const SECONDS: Record<string, number> = { "": 1, s: 1, m: 60, min: 60, h: 3600, d: 86_400 };
 
-function parsed(text: string, units: Record<string, number>): number | null {
+function parseAmount(text: string, units: Record<string, number>): number | null {
   const match = /^\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*$/.exec(text);
   const factor = match ? units[(match[2] ?? "").toLowerCase()] : undefined;
   return match && factor !== undefined ? Number(match[1]) * factor : null;
@@ -25,12 +25,12 @@ function parsed(text: string, units: Record<string, number>): number | null {
 
 /** Whole MB, rounded up; without a unit it is in GB. */
 export function parseMegabytes(text: string): number | null {
-  const size = parsed(text, MB);
+  const size = parseAmount(text, MB);
   return size === null ? null : Math.ceil(Number(size.toFixed(6)));
 }
 
 export function parseSeconds(text: string): number | null {
-  return parsed(text, SECONDS);
+  return parseAmount(text, SECONDS);
 }
 
 export function sizeText(mb: number): string {

@@ -19,7 +19,7 @@ const FIRST: Draft = { form: { ...EMPTY, ...TEMPLATES[0]?.form }, again: "", fet
 
 export function useDraft() {
   const key = `${KEY}.${useAccount().id}`;
-  const [draft, setDraft] = useState<Draft>(() => stored(key));
+  const [draft, setDraft] = useState<Draft>(() => readStored(key));
   const over = useRef(false);
   useEffect(() => {
     if (over.current) return;
@@ -55,7 +55,7 @@ function isSame(name: string, before: Form, after: Partial<Form>): boolean {
   return digest(before) === digest(after);
 }
 
-function stored(key: string): Draft {
+function readStored(key: string): Draft {
   try {
     const kept = JSON.parse(sessionStorage.getItem(key) ?? "null") as Partial<Draft> | null;
     if (!kept?.form) return FIRST;

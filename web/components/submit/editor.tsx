@@ -2,14 +2,14 @@
 // A textarea that knows code: line numbers, light colours behind the text, Tab that indents and still lets one out.
 import { type KeyboardEvent, useId, useMemo, useRef, useState } from "react";
 import { classes } from "@/components/ui/classes";
-import { highlight, type Piece } from "./highlight";
+import { highlight, type Token } from "./highlight";
 
-const COLOURS: Record<Piece["kind"], string> = {
+const COLOURS: Record<Token["kind"], string> = {
   plain: "",
   comment: "text-muted",
-  text: "text-good",
+  string: "text-good",
   number: "text-info",
-  word: "text-accent",
+  keyword: "text-accent",
 };
 const STEP = "    ";
 
@@ -26,7 +26,7 @@ export function Editor({ label, file, value, error, onChange, onFile }: EditorPr
   const id = useId();
   const [over, setOver] = useState(false);
   const keys = useEditorKeys();
-  const pieces = useMemo(() => highlight(value, file), [value, file]);
+  const tokens = useMemo(() => highlight(value, file), [value, file]);
   const count = value.split("\n").length;
   return (
     <div className="grid gap-1">
@@ -58,10 +58,10 @@ export function Editor({ label, file, value, error, onChange, onFile }: EditorPr
           </pre>
           <div className="relative min-h-60">
             <pre aria-hidden="true" className="pointer-events-none px-3 py-2">
-              {pieces.map((piece, index) => (
-                // biome-ignore lint/suspicious/noArrayIndexKey: a piece is its place
-                <span key={index} className={COLOURS[piece.kind]}>
-                  {piece.text}
+              {tokens.map((token, index) => (
+                // biome-ignore lint/suspicious/noArrayIndexKey: a token is its place
+                <span key={index} className={COLOURS[token.kind]}>
+                  {token.text}
                 </span>
               ))}
               {"\n"}

@@ -19,12 +19,12 @@ export function useText({ form, errors, change }: FieldsProps) {
   });
 }
 
-export function has(errors: Errors, names: FieldName[]): boolean {
+export function hasError(errors: Errors, names: FieldName[]): boolean {
   return names.some((name) => errors[name]);
 }
 
 /** What is filled in of these, shortly. */
-export function said(form: Form, parts: [FieldName, string][], nothing: string): string {
+export function summarize(form: Form, parts: [FieldName, string][], nothing: string): string {
   const found = parts.flatMap(([name, word]) => {
     const value = form[name];
     return value === "" || value === false ? [] : value === true ? [word] : [`${word} ${String(value).replaceAll("\n", ", ")}`];

@@ -1,7 +1,7 @@
 "use client";
 // All that can be asked for beside the work itself, in parts.
 import { CheckField, SelectField, TextArea, TextField } from "@/components/ui/field";
-import { Choices, type FieldsProps, has, said, useText } from "./field-parts";
+import { Choices, type FieldsProps, hasError, summarize, useText } from "./field-parts";
 import type { FieldName } from "./form";
 import { Section } from "./section";
 import { useSuggestions } from "./suggestions";
@@ -22,14 +22,14 @@ const WHERE: FieldName[] = [
 const TIME: FieldName[] = ["timeout", "retries", "priority", "checkpoints", "moves"];
 const MONEY: FieldName[] = ["maxPrice", "budget"];
 const TRUST: FieldName[] = ["verify", "compare"];
-const TOGETHER: FieldName[] = ["name", "runs", "group", "after"];
-const SURROUNDINGS: FieldName[] = ["dependencies", "env", "net"];
+const GROUPING: FieldName[] = ["name", "runs", "group", "after"];
+const ENVIRONMENT: FieldName[] = ["dependencies", "env", "net"];
 
 export function Machine(props: FieldsProps) {
   const { form, errors } = props;
   const text = useText(props);
   const { tiers } = useSuggestions();
-  const line = said(
+  const line = summarize(
     form,
     [
       ["cores", "cores"],
@@ -42,7 +42,7 @@ export function Machine(props: FieldsProps) {
     "any core",
   );
   return (
-    <Section title="Machine" said={line} wrong={has(errors, MACHINE)}>
+    <Section title="Machine" said={line} wrong={hasError(errors, MACHINE)}>
       <div className="grid grid-cols-2 gap-4 sm:grid-cols-3">
         <TextField label="Cores" inputMode="decimal" placeholder="1" {...text("cores")} />
         <TextField label="RAM" placeholder="the node's share" hint="4, 4GB, 512MB" {...text("ram")} />
@@ -60,7 +60,7 @@ export function Place(props: FieldsProps) {
   const { form, errors } = props;
   const text = useText(props);
   const { regions } = useSuggestions();
-  const line = said(
+  const line = summarize(
     form,
     [
       ["regions", "in"],
@@ -77,7 +77,7 @@ export function Place(props: FieldsProps) {
     "anywhere",
   );
   return (
-    <Section title="Where it may run" said={line} wrong={has(errors, WHERE)}>
+    <Section title="Where it may run" said={line} wrong={hasError(errors, WHERE)}>
       <div className="grid gap-4 sm:grid-cols-2">
         <TextField label="Regions" placeholder="any" list="submit-regions" hint="in, eu, us …" {...text("regions")} />
         <SelectField
@@ -94,10 +94,10 @@ export function Place(props: FieldsProps) {
         />
         <TextField label="Tags it must have" {...text("tags")} />
         <TextField label="Labels of the job" hint="What kind of work it is: owners have rules about it" {...text("labels")} />
-        <TextField label="Rather with these tags" {...text("preferTags")} />
-        <TextField label="None of these tags" {...text("excludeTags")} />
+        <TextField label="Preferred tags" {...text("preferTags")} />
+        <TextField label="Excluded tags" {...text("excludeTags")} />
         <TextField label="This node only" hint="Its name or id" {...text("host")} />
-        <TextField label="Not these nodes" {...text("excludeHosts")} />
+        <TextField label="Excluded nodes" {...text("excludeHosts")} />
         <TextArea label="Properties" rows={2} hint="NAME=VALUE, one to a line" {...text("properties")} />
         <TextField label="Mesh version" {...text("meshVersion")} />
       </div>
@@ -117,7 +117,7 @@ export function Time(props: FieldsProps) {
     ["moves", "moves"],
   ];
   return (
-    <Section title="Time and tries" said={said(form, pairs, "at most an hour, one try")} wrong={has(errors, TIME)}>
+    <Section title="Time and tries" said={summarize(form, pairs, "at most an hour, one try")} wrong={hasError(errors, TIME)}>
       <div className="grid grid-cols-2 gap-4 sm:grid-cols-3">
         <TextField label="Time limit" placeholder="1h" hint="90, 10m, 2h" {...text("timeout")} />
         <TextField label="Retries" inputMode="numeric" placeholder="0" hint="After a failure of its own" {...text("retries")} />
@@ -148,7 +148,7 @@ export function Time(props: FieldsProps) {
 export function Price(props: FieldsProps) {
   const { form, errors } = props;
   const text = useText(props);
-  const line = said(
+  const line = summarize(
     form,
     [
       ["maxPrice", "at most"],
@@ -157,7 +157,7 @@ export function Price(props: FieldsProps) {
     "about twice today’s price at most",
   );
   return (
-    <Section title="Price" said={line} wrong={has(errors, MONEY)}>
+    <Section title="Price" said={line} wrong={hasError(errors, MONEY)}>
       <div className="grid gap-4 sm:grid-cols-2">
         <TextField
           label="Most per hour and run"
@@ -175,7 +175,7 @@ export function Price(props: FieldsProps) {
 export function Trust(props: FieldsProps) {
   const { form, errors } = props;
   const text = useText(props);
-  const line = said(
+  const line = summarize(
     form,
     [
       ["verify", ""],
@@ -184,7 +184,7 @@ export function Trust(props: FieldsProps) {
     "as the hub does it",
   );
   return (
-    <Section title="Trust in the result" said={line} wrong={has(errors, TRUST)}>
+    <Section title="Trust in the result" said={line} wrong={hasError(errors, TRUST)}>
       <div className="grid gap-4 sm:grid-cols-2">
         <TextField
           label="Verification"
@@ -207,7 +207,7 @@ export function Trust(props: FieldsProps) {
   );
 }
 
-export function Together(props: FieldsProps) {
+export function Grouping(props: FieldsProps) {
   const { form, errors } = props;
   const text = useText(props);
   const { groups } = useSuggestions();
@@ -217,12 +217,12 @@ export function Together(props: FieldsProps) {
     ["group", "group"],
     ["after", "after"],
   ];
-  const line = said(form, pairs, many ? "" : "one run");
+  const line = summarize(form, pairs, many ? "" : "one run");
   return (
     <Section
       title="Name, runs and group"
       said={many ? `${form.runs} runs ${line && `· ${line}`}` : line}
-      wrong={has(errors, TOGETHER)}
+      wrong={hasError(errors, GROUPING)}
     >
       <div className="grid gap-4 sm:grid-cols-2">
         <TextField label="Name" placeholder={form.kind === "script" ? form.file : "the program"} {...text("name")} />
@@ -240,7 +240,7 @@ export function Together(props: FieldsProps) {
   );
 }
 
-export function Surroundings(props: FieldsProps) {
+export function Environment(props: FieldsProps) {
   const { form, errors } = props;
   const text = useText(props);
   const pairs: [FieldName, string][] = [
@@ -251,8 +251,8 @@ export function Surroundings(props: FieldsProps) {
   return (
     <Section
       title="Packages, network, environment"
-      said={said(form, pairs, "standard library, no network")}
-      wrong={has(errors, SURROUNDINGS)}
+      said={summarize(form, pairs, "standard library, no network")}
+      wrong={hasError(errors, ENVIRONMENT)}
     >
       <div className="grid gap-4 sm:grid-cols-2">
         <TextArea

@@ -91,11 +91,11 @@ export const EMPTY: Form = {
 };
 
 /** The parts of a list; commas, spaces and lines all separate. */
-export function listed(text: string): string[] {
+export function splitList(text: string): string[] {
   return text.split(/[\s,]+/).filter(Boolean);
 }
 
-export function lines(text: string): string[] {
+export function splitLines(text: string): string[] {
   return text
     .split("\n")
     .map((line) => line.trim())

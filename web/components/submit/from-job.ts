@@ -1,18 +1,18 @@
 // An earlier job as a form, to change and run again.
 import type { Schemas } from "@/lib/api/client";
+import { joinWords } from "../../lib/shell-words";
 import { creditText, sizeText, timeText } from "./amounts";
 import { EMPTY, type Form } from "./form";
-import { joinWords } from "./shell-words";
 
 type JobDetail = Schemas["JobDetail"];
 
-export interface Again {
+interface Resubmission {
   form: Form;
   left: string[]; // what a form cannot hold
 }
 
 /** Null: its work is a function's bytes, which nobody can edit here. */
-export function fromJob(job: JobDetail): Again | null {
+export function fromJob(job: JobDetail): Resubmission | null {
   const { spec } = job;
   if (spec.kind !== "script" && spec.kind !== "command") return null;
   const script = spec.kind === "script";

@@ -1,34 +1,36 @@
-// Light colouring of Python: comments, texts, numbers and the words of the language. No more, so that it is never wrong.
+// Light colouring of Python: comments, strings, numbers and keywords.
+import python from "highlight.js/lib/languages/python";
+import { createLowlight } from "lowlight";
 
-export interface Piece {
-  kind: "plain" | "comment" | "text" | "number" | "word";
+export interface Token {
+  kind: "plain" | "comment" | "string" | "number" | "keyword";
   text: string;
 }
 
-const WORDS =
-  "False|None|True|and|as|assert|async|await|break|case|class|continue|def|del|elif|else|except|finally|for|from|global|if|import|in|is|lambda|match|nonlocal|not|or|pass|raise|return|try|while|with|yield";
-const TOKEN = new RegExp(
-  [
-    "(?<comment>#[^\\n]*)",
-    "(?<text>(?:\\b[rbfuRBFU]{1,2})?(?:\"\"\"[^]*?(?:\"\"\"|$)|'''[^]*?(?:'''|$)|\"(?:\\\\.|[^\"\\\\\\n])*\"?|'(?:\\\\.|[^'\\\\\\n])*'?))",
-    "(?<number>\\b\\d[\\d_]*(?:\\.\\d+)?(?:e[+-]?\\d+)?\\b)",
-    `(?<word>\\b(?:${WORDS})\\b)`,
-  ].join("|"),
-  "g",
-);
+type Tree = ReturnType<typeof lowlight.highlight>["children"];
+
+const lowlight = createLowlight({ python });
 /** Longer ones are shown plain: colouring every keystroke would be felt. */
 const LENGTH_MAX = 40_000;
+const KINDS: Record<string, Token["kind"]> = {
+  "hljs-comment": "comment",
+  "hljs-string": "string",
+  "hljs-subst": "plain", // what an f-string computes
+  "hljs-number": "number",
+  "hljs-keyword": "keyword",
+  "hljs-literal": "keyword",
+};
 
-export function highlight(source: string, file: string): Piece[] {
+export function highlight(source: string, file: string): Token[] {
   if (source.length > LENGTH_MAX || !file.endsWith(".py")) return [{ kind: "plain", text: source }];
-  const pieces: Piece[] = [];
-  let at = 0;
-  for (const match of source.matchAll(TOKEN)) {
-    if (match.index > at) pieces.push({ kind: "plain", text: source.slice(at, match.index) });
-    const [kind] = Object.entries(match.groups ?? {}).find(([, text]) => text !== undefined) ?? ["plain"];
-    pieces.push({ kind: kind as Piece["kind"], text: match[0] });
-    at = match.index + match[0].length;
-  }
-  pieces.push({ kind: "plain", text: source.slice(at) });
-  return pieces;
+  return tokensOf(lowlight.highlight("python", source).children, "plain");
+}
+
+function tokensOf(tree: Tree, kind: Token["kind"]): Token[] {
+  return tree.flatMap((node) => {
+    if (node.type === "text") return [{ kind, text: node.value }];
+    if (node.type !== "element") return [];
+    const [name] = node.properties.className as string[];
+    return tokensOf(node.children as Tree, KINDS[name ?? ""] ?? kind);
+  });
 }

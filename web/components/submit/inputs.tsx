@@ -10,7 +10,7 @@ import { bytes } from "@/lib/format";
 import type { InputFile } from "./form";
 import { type Step, upload } from "./upload";
 
-export interface Upload {
+interface Upload {
   file: File;
   step: Step;
   error?: unknown;

@@ -2,7 +2,7 @@
 import { Badge } from "@/components/ui/badge";
 import { Link } from "@/components/ui/link";
 import type { Schemas } from "@/lib/api/client";
-import { count, counted } from "@/lib/format";
+import { count, pluralize } from "@/lib/format";
 
 type Preview = Schemas["PreviewView"];
 type Verdict = Schemas["NodeVerdictView"];
@@ -20,7 +20,7 @@ export function NodesThatFit({ preview: { why, hosts } }: { preview: Preview }) 
           {why.changes.map((change) => (
             <li key={change.change} className="flex justify-between gap-3">
               <span>{change.change}</span>
-              <span className="num whitespace-nowrap text-muted">+{counted(change.nodes, "node")}</span>
+              <span className="num whitespace-nowrap text-muted">+{pluralize(change.nodes, "node")}</span>
             </li>
           ))}
         </ul>

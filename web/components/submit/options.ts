@@ -46,8 +46,8 @@ export function optionsOf(form: Form, { spec, terms, runs }: Reading): JobOption
     option("--after", "after", terms.after),
     option("--dep", "dependencies", spec.dependencies),
     option("--env", "env", spec.env),
-    option("--checkpoints", "checkpoints", declared(form, form.checkpoints, SAVES)),
-    option("--moves", "moves", declared(form, form.moves, MOVES)),
+    option("--checkpoints", "checkpoints", declaration(form, form.checkpoints, SAVES)),
+    option("--moves", "moves", declaration(form, form.moves, MOVES)),
   ];
   return found.filter((one) => one !== null);
 }
@@ -56,7 +56,7 @@ function option(cli: string, sdk: string, value: JobOption["value"] | null | und
   return value === undefined || value === null ? null : { cli, sdk, value };
 }
 
-function declared(form: Form, wanted: boolean, words: RegExp): boolean | undefined {
+function declaration(form: Form, wanted: boolean, words: RegExp): boolean | undefined {
   if (wanted) return true;
   return form.kind === "script" && words.test(form.source) ? false : undefined;
 }

@@ -1,16 +1,16 @@
 // The form as the hub takes it. Says only what cannot be read at all; what makes sense is the hub's affair.
 import type { Schemas } from "@/lib/api/client";
 import { count, parseCredits } from "@/lib/format";
+import { splitWords } from "../../lib/shell-words";
 import { parseMegabytes, parseSeconds } from "./amounts";
-import { type Errors, type FieldName, type Form, lines, listed } from "./form";
-import { splitWords } from "./shell-words";
+import { type Errors, type FieldName, type Form, splitLines, splitList } from "./form";
 
 const RUNS_MAX = 1000; // items that the hub takes at once
 type JobSpec = Schemas["JobSpec"];
-export type Needs = Partial<Schemas["Needs"]>;
+type Needs = Partial<Schemas["Needs"]>;
 export type Spec = Pick<JobSpec, "kind" | "name"> & Partial<Omit<JobSpec, "kind" | "name" | "needs">> & { needs?: Needs };
 export type SubmitBody = Schemas["SubmitRequest"];
-export type QuoteBody = Schemas["QuoteRequest"];
+type QuoteBody = Schemas["QuoteRequest"];
 
 /** Read from a form: `body` without the group, which may have to be made first, and what could not be read. */
 export interface Reading {
@@ -41,11 +41,11 @@ class Reader {
   whole = (field: FieldName) => this.one(field, asWhole, "Write a whole number.");
   words = (field: FieldName) => this.one(field, splitWords, "A quote is not closed.") ?? [];
   text = (field: FieldName) => String(this.form[field]).trim() || undefined;
-  list = (field: FieldName) => listed(String(this.form[field]));
-  lines = (field: FieldName) => lines(String(this.form[field]));
+  list = (field: FieldName) => splitList(String(this.form[field]));
+  lines = (field: FieldName) => splitLines(String(this.form[field]));
   pairs(field: FieldName): Record<string, string> {
     const found: Record<string, string> = {};
-    for (const line of lines(String(this.form[field]))) {
+    for (const line of splitLines(String(this.form[field]))) {
       const cut = line.indexOf("=");
       if (cut < 1) this.errors[field] = `“${line}”: write NAME=VALUE, one to a line.`;
       else found[line.slice(0, cut)] = line.slice(cut + 1);
@@ -62,10 +62,10 @@ function asWhole(text: string): number | null {
   return /^-?\d{1,15}$/.test(text) ? Number(text) : null;
 }
 
-export function read(form: Form): Reading {
+export function readForm(form: Form): Reading {
   const reader = new Reader(form);
   const needs = readNeeds(reader);
-  const spec = withoutNothing<Spec>({
+  const spec = withoutEmpty<Spec>({
     ...readWork(form, reader),
     needs,
     dependencies: reader.lines("dependencies"),
@@ -78,7 +78,7 @@ export function read(form: Form): Reading {
     checkpoints: form.checkpoints || undefined,
     moves: form.moves || undefined,
   });
-  const terms = withoutNothing<Terms>({
+  const terms = withoutEmpty<Terms>({
     priority: reader.whole("priority"),
     retries: reader.whole("retries"),
     max_price: reader.credits("maxPrice"),
@@ -115,7 +115,7 @@ function readWork(form: Form, reader: Reader): Pick<Spec, "kind" | "name" | "arg
 }
 
 function readNeeds(reader: Reader): Needs {
-  return withoutNothing<Needs>({
+  return withoutEmpty<Needs>({
     cores: reader.number("cores"),
     ram_mb: reader.size("ram"),
     disk_mb: reader.size("disk"),
@@ -135,7 +135,7 @@ function readNeeds(reader: Reader): Needs {
 }
 
 /** What is not said is left to the hub. */
-function withoutNothing<T>(fields: Record<string, unknown>): T {
+function withoutEmpty<T>(fields: Record<string, unknown>): T {
   const said = Object.entries(fields).filter(([, value]) => {
     if (value === undefined) return false;
     return typeof value !== "object" || value === null || Object.keys(value).length > 0;
@@ -144,7 +144,7 @@ function withoutNothing<T>(fields: Record<string, unknown>): T {
 }
 
 export function quoteBody({ spec, terms, runs }: Reading): QuoteBody {
-  return withoutNothing<QuoteBody>({
+  return withoutEmpty<QuoteBody>({
     needs: spec.needs ?? {},
     kind: spec.kind,
     timeout_s: spec.timeout_s,

@@ -5,20 +5,20 @@ import { Card } from "@/components/ui/card";
 import { Notice } from "@/components/ui/states";
 import { Money } from "@/components/ui/values";
 import type { Schemas } from "@/lib/api/client";
-import { bytes, counted } from "@/lib/format";
+import { bytes, pluralize } from "@/lib/format";
 import { setParams } from "@/lib/use-params";
 import { useDraft } from "./draft";
-import { Machine, Place, Price, Surroundings, Time, Together, Trust } from "./fields";
+import { Environment, Grouping, Machine, Place, Price, Time, Trust } from "./fields";
 import { EMPTY, type Errors, type FieldName, type Form, fieldOf } from "./form";
 import { Inputs, useUploads } from "./inputs";
 import { QuotePanel } from "./quote-panel";
-import { read } from "./request";
+import { readForm } from "./request";
 import { Section } from "./section";
 import { Snippets } from "./snippets";
 import { TemplateRow } from "./template-row";
 import type { Template } from "./templates";
-import { useAgain } from "./use-again";
 import { useQuote } from "./use-quote";
+import { useResubmit } from "./use-resubmit";
 import { useSubmission } from "./use-submission";
 import { Work } from "./work";
 
@@ -29,9 +29,9 @@ export function SubmitForm() {
   const uploads = useUploads((input) =>
     draft.change((before) => ({ inputs: [...before.inputs.filter((one) => one.name !== input.name), input] })),
   );
-  const again = useAgain(draft);
+  const again = useResubmit(draft);
   const [tried, setTried] = useState(false);
-  const reading = useMemo(() => read(form), [form]);
+  const reading = useMemo(() => readForm(form), [form]);
   const asked = useQuote(reading);
   const place = submission.refusal ? fieldOf(submission.refusal.field, form) : null;
   const quoted = asked.quote.error ? fieldOf((asked.quote.error as { field?: string }).field, form) : null;
@@ -95,8 +95,8 @@ export function SubmitForm() {
           </Section>
           <Machine {...section} />
           <Time {...section} />
-          <Together {...section} />
-          <Surroundings {...section} />
+          <Grouping {...section} />
+          <Environment {...section} />
           <Place {...section} />
           <Price {...section} />
           <Trust {...section} />
@@ -149,7 +149,7 @@ function sentence(error: unknown): string {
 function files(inputs: { size: number }[]): string {
   if (inputs.length === 0) return "none";
   const size = inputs.reduce((sum, input) => sum + input.size, 0);
-  return `${counted(inputs.length, "file")}, ${bytes(size)}`;
+  return `${pluralize(inputs.length, "file")}, ${bytes(size)}`;
 }
 
 function useFirstError(element: React.RefObject<HTMLFormElement | null>, refusal: unknown): void {

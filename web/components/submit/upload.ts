@@ -1,8 +1,9 @@
 // A file becomes an artifact at the hub: named by its SHA-256, sent in parts, gone on with where it broke.
 import { client } from "@/lib/api/client";
-import { asProblem, isPassing } from "@/lib/api/problem";
+import { asProblem, isTransient } from "@/lib/api/problem";
+import { pause } from "@/lib/pause";
 import type { InputFile } from "./form";
-import { digestOf } from "./sha256";
+import { fileDigest } from "./sha256";
 
 const PART = 8 * 1024 * 1024;
 const TRIES_MAX = 8;
@@ -13,19 +14,19 @@ export interface Step {
   of: number;
 }
 
-export async function upload(file: File, seen: (step: Step) => void, signal: AbortSignal): Promise<InputFile> {
-  const digest = await digestOf(file, (done) => seen({ doing: "reading", done, of: file.size }), signal);
+export async function upload(file: File, onProgress: (step: Step) => void, signal: AbortSignal): Promise<InputFile> {
+  const digest = await fileDigest(file, (done) => onProgress({ doing: "reading", done, of: file.size }), signal);
   const path = { digest };
-  const asked = async () => {
+  const askState = async () => {
     const { data, error } = await client.GET("/artifacts/{digest}/upload", { params: { path }, signal });
     if (!data) throw error;
     return data;
   };
-  let state = await patiently(asked, signal);
+  let state = await retry(askState, signal);
   let failures = 0;
   while (!state.complete) {
     const { offset } = state;
-    seen({ doing: "sending", done: offset, of: file.size });
+    onProgress({ doing: "sending", done: offset, of: file.size });
     const { data, error } = await client
       .PUT("/artifacts/{digest}", {
         params: { path, query: { size: file.size, offset, name: file.name } },
@@ -43,32 +44,26 @@ export async function upload(file: File, seen: (step: Step) => void, signal: Abo
     } else {
       // The connection broke, or another tab sends the same: the hub knows how much came.
       failures += 1;
-      if (failures > TRIES_MAX || !(isPassing(asProblem(error)) || asProblem(error).status === 409)) throw error;
-      await pause(failures, signal);
-      state = await patiently(asked, signal);
+      if (failures > TRIES_MAX || !(isTransient(asProblem(error)) || asProblem(error).status === 409)) throw error;
+      await backOff(failures, signal);
+      state = await retry(askState, signal);
     }
   }
   return { name: file.name, digest, size: file.size };
 }
 
-async function patiently<T>(ask: () => Promise<T>, signal: AbortSignal): Promise<T> {
+async function retry<T>(ask: () => Promise<T>, signal: AbortSignal): Promise<T> {
   for (let failures = 1; ; failures += 1) {
     try {
       return await ask();
     } catch (error) {
       signal.throwIfAborted();
-      if (failures >= TRIES_MAX || !isPassing(asProblem(error))) throw error;
-      await pause(failures, signal);
+      if (failures >= TRIES_MAX || !isTransient(asProblem(error))) throw error;
+      await backOff(failures, signal);
     }
   }
 }
 
-function pause(failures: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(resolve, Math.min(500 * 2 ** failures, 10_000));
-    signal.addEventListener("abort", () => {
-      clearTimeout(timer);
-      reject(signal.reason as Error);
-    });
-  });
+function backOff(failures: number, signal: AbortSignal): Promise<void> {
+  return pause(Math.min(500 * 2 ** failures, 10_000), signal).then(() => signal.throwIfAborted());
 }

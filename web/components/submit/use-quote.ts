@@ -4,7 +4,7 @@ import { keepPreviousData } from "@tanstack/react-query";
 import { $api, type Schemas } from "@/lib/api/client";
 import type { FieldName } from "./form";
 import { quoteBody, type Reading } from "./request";
-import { useSettled } from "./use-settled";
+import { useDebounced } from "./use-debounced";
 
 const EVERY_MS = 15_000;
 /** What a quote follows from; while one of these cannot be read, there is none. */
@@ -15,7 +15,7 @@ const PRICED: FieldName[] = [
 const HOSTS_MAX = 200;
 
 export function useQuote(reading: Reading) {
-  const asked = useSettled(quoteBody(reading));
+  const asked = useDebounced(quoteBody(reading));
   const wrong = PRICED.some((field) => reading.errors[field]);
   const options = { placeholderData: keepPreviousData, refetchInterval: EVERY_MS, enabled: !wrong };
   const quote = $api.useQuery("post", "/quotes", { body: asked }, options);

@@ -5,6 +5,7 @@ import { useRouter } from "next/navigation";
 import { useRef, useState } from "react";
 import { client } from "@/lib/api/client";
 import { asProblem, type Problem } from "@/lib/api/problem";
+import { randomKey } from "@/lib/use-idempotency-key";
 import type { Form } from "./form";
 import type { Reading, SubmitBody } from "./request";
 
@@ -88,9 +89,4 @@ function forgetKey(): void {
   } catch {
     // Nothing was kept.
   }
-}
-
-/** randomUUID is missing on pages over plain HTTP. */
-function randomKey(): string {
-  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

@@ -7,10 +7,10 @@ import { Card } from "@/components/ui/card";
 import { TextArea, TextField } from "@/components/ui/field";
 import { Segments } from "@/components/ui/segments";
 import { useToast } from "@/components/ui/toast";
+import { splitWords } from "../../lib/shell-words";
 import { Editor } from "./editor";
 import type { FieldsProps } from "./field-parts";
 import type { Form } from "./form";
-import { splitWords } from "./shell-words";
 
 const KINDS = [
   { value: "script", label: "Script" },
@@ -95,19 +95,19 @@ function useScriptFile(change: FieldsProps["change"]) {
   const toast = useToast();
   return async (file: File) => {
     if (file.size > SOURCE_MAX) {
-      toast.failed(refused(`${file.name} is longer than 256 KiB: send it as an input file, and run it by a command.`));
+      toast.error(badRequest(`${file.name} is longer than 256 KiB: send it as an input file, and run it by a command.`));
       return;
     }
     try {
       const source = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
       change({ source: source.replaceAll("\r\n", "\n"), file: file.name });
     } catch {
-      toast.failed(refused(`${file.name} is not text: send it as an input file, and run it by a command.`));
+      toast.error(badRequest(`${file.name} is not text: send it as an input file, and run it by a command.`));
     }
   };
 }
 
-function refused(detail: string) {
+function badRequest(detail: string) {
   return { code: "bad_request", detail };
 }
 

@@ -1,5 +1,5 @@
 import type { ReactNode } from "react";
-import { plain } from "@/lib/words";
+import { humanize } from "@/lib/labels";
 import { classes } from "./classes";
 
 export type Tone = "neutral" | "good" | "warn" | "bad" | "info" | "accent";
@@ -70,7 +70,7 @@ const STATES: Record<string, Tone> = {
   note: "neutral",
 };
 
-export function stateTone(state: string): Tone {
+function stateTone(state: string): Tone {
   return STATES[state] ?? "neutral";
 }
 
@@ -79,7 +79,7 @@ export function StateBadge({ state, title }: { state: string; title?: string }) 
   return (
     <Badge tone={tone} title={title}>
       <span aria-hidden="true" className={classes("size-1.5 rounded-full bg-current", tone === "info" && "animate-pulse")} />
-      {plain(state)}
+      {humanize(state)}
     </Badge>
   );
 }

@@ -18,13 +18,14 @@ async function copy(text: string): Promise<void> {
 }
 
 export function Copy({ text, label = "Copy" }: { text: string; label?: string }) {
-  const say = useToast();
+  const toast = useToast();
   const [done, setDone] = useState(false);
   const copied = () => {
     setDone(true);
     setTimeout(() => setDone(false), 1500);
   };
-  const failed = () => say.failed({ code: "copy", detail: "The browser did not copy it: select the text, and copy it by hand." });
+  const failed = () =>
+    toast.error({ code: "copy", detail: "The browser did not copy it: select the text, and copy it by hand." });
   return (
     <button
       type="button"

@@ -36,7 +36,7 @@ interface DataTableProps<Row> {
 }
 
 /** The rows in the order that `by` names; as they came where it names none. */
-export function sorted<Row>(rows: Row[], columns: Column<Row>[], by: string): Row[] {
+export function sortRows<Row>(rows: Row[], columns: Column<Row>[], by: string): Row[] {
   const value = columns.find((column) => column.key === by.replace(/^-/, ""))?.sort;
   if (!value) return rows;
   const way = by.startsWith("-") ? -1 : 1;
@@ -80,7 +80,7 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
   });
   useAnchor(scroller, { rows, rowKey, rowHeight, order: sort?.by ?? "" });
   const isEmpty = rows.length === 0 && Boolean(empty) && !more?.loading;
-  useTemplate(scroller, columns, isEmpty);
+  useColumnTemplate(scroller, columns, isEmpty);
   const seen = virtual.getVirtualItems();
   const last = seen.at(-1)?.index ?? 0;
   const end = rows.length > 0 ? rowKey(rows[rows.length - 1] as Row) : null;
@@ -110,7 +110,7 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
             <div
               key={column.key}
               role="columnheader"
-              aria-sort={sort && column.sort ? wayOf(column.key, sort.by) : undefined}
+              aria-sort={sort && column.sort ? sortDirection(column.key, sort.by) : undefined}
               className={classes(
                 "min-w-0 items-center px-3 py-2 text-muted text-sm",
                 column.right && "justify-end text-right",
@@ -194,7 +194,7 @@ function NothingYet({ more }: { more: More }) {
   );
 }
 
-function wayOf(key: string, by: string): "ascending" | "descending" | "none" {
+function sortDirection(key: string, by: string): "ascending" | "descending" | "none" {
   return by === key ? "ascending" : by === `-${key}` ? "descending" : "none";
 }
 
@@ -202,7 +202,7 @@ function wayOf(key: string, by: string): "ascending" | "descending" | "none" {
 function SortButton<Row>({ column, sort }: { column: Column<Row>; sort: { by: string; onChange: (by: string) => void } }) {
   const { key, title, right } = column;
   const order = right ? ["", `-${key}`, key] : ["", key, `-${key}`];
-  const way = wayOf(key, sort.by);
+  const way = sortDirection(key, sort.by);
   const Icon = { ascending: ArrowUp, descending: ArrowDown, none: ArrowDownUp }[way];
   return (
     <button
@@ -248,7 +248,7 @@ function useAnchor<Row>(scroller: RefObject<HTMLDivElement | null>, list: Anchor
 }
 
 /** The grid's columns at this width of the table, as one custom property for every row. */
-function useTemplate<Row>(scroller: RefObject<HTMLDivElement | null>, columns: Column<Row>[], isEmpty: boolean): void {
+function useColumnTemplate<Row>(scroller: RefObject<HTMLDivElement | null>, columns: Column<Row>[], isEmpty: boolean): void {
   const asked = columns.map((column) => column.width).join("|");
   // biome-ignore lint/correctness/useExhaustiveDependencies: an empty list has no table yet
   useLayoutEffect(() => {
@@ -256,13 +256,13 @@ function useTemplate<Row>(scroller: RefObject<HTMLDivElement | null>, columns: C
     if (!table) return;
     const widths = asked.split("|");
     // By what the browser shows: its own measure of the table counts the scroll bar, and a script's does not.
-    const fit = () => {
+    const update = () => {
       const titles = table.querySelectorAll('[role="columnheader"]');
       const shown = widths.filter((_, at) => titles[at] && getComputedStyle(titles[at]).display !== "none");
       table.style.setProperty("--columns", shown.join(" "));
     };
-    fit();
-    const watch = new ResizeObserver(fit);
+    update();
+    const watch = new ResizeObserver(update);
     watch.observe(table);
     return () => watch.disconnect();
   }, [asked, scroller, isEmpty]);

@@ -11,7 +11,7 @@ interface FieldProps {
 }
 
 /** A label, the control (told its ids), a hint, and what is wrong with what was typed. */
-export function Field({ label, hint, error, className, children }: FieldProps) {
+function Field({ label, hint, error, className, children }: FieldProps) {
   const id = useId();
   const described = error ? `${id}-error` : hint ? `${id}-hint` : undefined;
   return (

@@ -1,8 +1,8 @@
 "use client";
 // A filter that is typed: it goes into the address when the typing pauses, so that not every letter is a question to the hub.
 import type { ComponentProps } from "react";
+import { useDebouncedText } from "@/lib/use-debounced-text";
 import { useParam } from "@/lib/use-params";
-import { useTyped } from "@/lib/use-typed";
 import { TextField } from "./field";
 
 type ParamFieldProps = Omit<ComponentProps<typeof TextField>, "value" | "onChange" | "error"> & {
@@ -14,7 +14,7 @@ type ParamFieldProps = Omit<ComponentProps<typeof TextField>, "value" | "onChang
 export function ParamField({ name, allowed, wrong, ...rest }: ParamFieldProps) {
   const [asked, ask] = useParam(name);
   const isWrong = (text: string) => text !== "" && allowed !== undefined && !allowed.test(text);
-  const [typed, setTyped] = useTyped(asked, ask, isWrong);
+  const [typed, setTyped] = useDebouncedText(asked, ask, isWrong);
   return (
     <TextField
       spellCheck={false}

@@ -2,7 +2,7 @@
 // What a page shows while it has nothing to show: it loads, there is nothing yet, or something went wrong.
 import { CircleAlert, Inbox, type LucideIcon } from "lucide-react";
 import type { ReactNode } from "react";
-import { asProblem, failing, type Trying } from "@/lib/api/problem";
+import { asProblem, errorToShow, type QueryStatus } from "@/lib/api/problem";
 import { Button } from "./button";
 import { classes } from "./classes";
 
@@ -71,23 +71,23 @@ export function Notice({ tone = "info", children }: { tone?: "info" | "warn" | "
   );
 }
 
-interface Asked<T> extends Trying {
+interface Query<T> extends QueryStatus {
   data: T | undefined;
   refetch: () => unknown;
 }
 
 /** One question's three outcomes. What was known stays while it is asked again, also when that fails. */
-export function Loaded<T>({
+export function QueryView<T>({
   query,
   skeleton,
   children,
 }: {
-  query: Asked<T>;
+  query: Query<T>;
   skeleton?: ReactNode;
   children: (data: T) => ReactNode;
 }) {
   if (query.data !== undefined) return <>{children(query.data)}</>;
-  const error = failing(query);
+  const error = errorToShow(query);
   if (error) return <Failure error={error} retry={() => void query.refetch()} />;
   return <>{skeleton ?? <SkeletonRows />}</>;
 }

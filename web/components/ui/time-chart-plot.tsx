@@ -53,7 +53,7 @@ export function TimeChartPlot(props: PlotProps) {
 
   const move = (event: KeyboardEvent) => {
     const drawn = plot.current;
-    const index = drawn && moved(event.key, drawn.cursor.idx ?? times.length - 1, times.length);
+    const index = drawn && nextIndex(event.key, drawn.cursor.idx ?? times.length - 1, times.length);
     if (!drawn || index === null) return;
     event.preventDefault();
     drawn.setCursor({ left: drawn.valToPos(times[index] as number, "x"), top: drawn.over.clientHeight / 2 });
@@ -71,7 +71,7 @@ export function TimeChartPlot(props: PlotProps) {
   );
 }
 
-function moved(key: string, index: number, length: number): number | null {
+function nextIndex(key: string, index: number, length: number): number | null {
   const steps: Record<string, number> = { ArrowLeft: index - 1, ArrowRight: index + 1, Home: 0, End: length - 1 };
   const next = steps[key];
   return next === undefined || length === 0 ? null : Math.min(length - 1, Math.max(0, next));

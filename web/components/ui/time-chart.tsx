@@ -3,7 +3,7 @@
 import dynamic from "next/dynamic";
 import { useState } from "react";
 import { count, moment } from "@/lib/format";
-import { patiently } from "@/lib/patiently";
+import { retryImport } from "@/lib/retry-import";
 import { classes } from "./classes";
 import { Skeleton } from "./states";
 
@@ -30,7 +30,7 @@ export interface TimeChartProps {
 }
 
 // uPlot is only asked for where a chart is seen.
-const Plot = dynamic(() => patiently(() => import("./time-chart-plot")).then((module) => module.TimeChartPlot), {
+const Plot = dynamic(() => retryImport(() => import("./time-chart-plot")).then((module) => module.TimeChartPlot), {
   ssr: false,
   loading: () => <Skeleton className="h-full" />,
 });
@@ -64,7 +64,7 @@ export function TimeChart(props: TimeChartProps) {
               className={classes("w-4 shrink-0 border-t-2", one.dashed && "border-dashed", MARKS[seriesColour(one, index)])}
             />
             <span className="truncate text-muted">{one.label}</span>
-            <span className="num font-medium">{shown(one.points[at], format)}</span>
+            <span className="num font-medium">{formatOrDash(one.points[at], format)}</span>
           </span>
         ))}
         <span className="num ml-auto text-muted">{pointed !== null && at >= 0 ? moment(times[at] as number) : ""}&nbsp;</span>
@@ -77,7 +77,7 @@ export function TimeChart(props: TimeChartProps) {
   );
 }
 
-function shown(value: number | null | undefined, format: (value: number) => string): string {
+function formatOrDash(value: number | null | undefined, format: (value: number) => string): string {
   return value === null || value === undefined ? "–" : format(value);
 }
 
@@ -124,7 +124,7 @@ function AsTable({ label, times, series, format = count }: TimeChartProps) {
                   <td className="num whitespace-nowrap py-1 pr-4">{moment(times[index] as number)}</td>
                   {series.map((one) => (
                     <td key={one.label} className="num px-4 py-1 text-right">
-                      {shown(one.points[index], format)}
+                      {formatOrDash(one.points[index], format)}
                     </td>
                   ))}
                 </tr>

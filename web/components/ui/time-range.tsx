@@ -1,7 +1,7 @@
 "use client";
 // A span of time as a filter: the last day, week, month, or from one moment to another. It lives in the address.
 import { useEffect, useMemo, useRef, useState } from "react";
-import { setParams, useChosen, useParam } from "@/lib/use-params";
+import { setParams, useParam, useParamState } from "@/lib/use-params";
 import { type Option, SelectField, TextField } from "./field";
 
 const HOUR_MS = 3_600_000;
@@ -16,7 +16,7 @@ const OPTIONS: Option[] = [
   { value: BETWEEN, label: "From … to …" },
 ];
 
-export interface TimeRange {
+interface TimeRange {
   since_ms?: number;
   until_ms?: number;
 }
@@ -30,13 +30,13 @@ export function useTimeRange(): TimeRange {
     const length = SPANS[span];
     if (length !== undefined) return { since_ms: Math.floor(Date.now() / 60_000) * 60_000 - length };
     if (span !== BETWEEN) return {};
-    const [since_ms, until_ms] = [whole(from), whole(to)];
+    const [since_ms, until_ms] = [parseWhole(from), parseWhole(to)];
     return { ...(since_ms !== undefined && { since_ms }), ...(until_ms !== undefined && { until_ms }) };
   }, [span, from, to]);
 }
 
 export function TimeRangeField({ className }: { className?: string }) {
-  const [span] = useChosen("time");
+  const [span] = useParamState("time");
   const [from] = useParam("from");
   const [to] = useParam("to");
   return (
@@ -50,8 +50,8 @@ export function TimeRangeField({ className }: { className?: string }) {
       />
       {span === BETWEEN && (
         <>
-          <MomentField label="From" ms={whole(from)} onChange={(ms) => setParams({ from: ms })} />
-          <MomentField label="To" ms={whole(to)} onChange={(ms) => setParams({ to: ms })} />
+          <MomentField label="From" ms={parseWhole(from)} onChange={(ms) => setParams({ from: ms })} />
+          <MomentField label="To" ms={parseWhole(to)} onChange={(ms) => setParams({ to: ms })} />
         </>
       )}
     </>
@@ -81,6 +81,6 @@ function local(ms: number): string {
   return new Date(ms - new Date(ms).getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
 }
 
-function whole(text: string): number | undefined {
+function parseWhole(text: string): number | undefined {
   return /^\d{1,15}$/.test(text) ? Number(text) : undefined;
 }

@@ -1,5 +1,5 @@
 "use client";
-// A short word about something that was done, or could not be. Said to screen readers, gone by itself.
+// A short message about something that was done, or could not be. Announced to screen readers, gone by itself.
 import { createContext, type ReactNode, useCallback, useContext, useRef, useState } from "react";
 import { asProblem } from "@/lib/api/problem";
 import { classes } from "./classes";
@@ -10,13 +10,13 @@ interface Toast {
   bad: boolean;
 }
 
-interface Say {
-  done: (text: string) => void;
-  failed: (error: unknown) => void;
+interface Toasts {
+  success: (text: string) => void;
+  error: (error: unknown) => void;
 }
 
 const SHOWN_MS = 6000;
-const Context = createContext<Say>({ done: () => {}, failed: () => {} });
+const Context = createContext<Toasts>({ success: () => {}, error: () => {} });
 
 export function ToastProvider({ children }: { children: ReactNode }) {
   const [toasts, setToasts] = useState<Toast[]>([]);
@@ -27,12 +27,12 @@ export function ToastProvider({ children }: { children: ReactNode }) {
     setToasts((before) => [...before.slice(-3), { id, text, bad }]);
     setTimeout(() => setToasts((before) => before.filter((toast) => toast.id !== id)), SHOWN_MS);
   }, []);
-  const [say] = useState<Say>(() => ({
-    done: (text) => add(text, false),
-    failed: (error) => add(asProblem(error).detail, true),
+  const [api] = useState<Toasts>(() => ({
+    success: (text) => add(text, false),
+    error: (error) => add(asProblem(error).detail, true),
   }));
   return (
-    <Context.Provider value={say}>
+    <Context.Provider value={api}>
       {children}
       <div
         aria-live="polite"
@@ -51,6 +51,6 @@ export function ToastProvider({ children }: { children: ReactNode }) {
   );
 }
 
-export function useToast(): Say {
+export function useToast(): Toasts {
   return useContext(Context);
 }

@@ -1,7 +1,7 @@
 // The one door to the hub: typed by its own description, on its own origin, under its own prefix.
 import createFetchClient from "openapi-fetch";
 import createQueryClient from "openapi-react-query";
-import { notTheHub } from "./problem";
+import { proxyProblem } from "./problem";
 import type { components, paths } from "./schema";
 
 export type Schemas = components["schemas"];
@@ -9,7 +9,7 @@ export type Schemas = components["schemas"];
 /** Empty, or the path under which a proxy shows the hub. */
 export const BASE_PATH = process.env.NEXT_PUBLIC_BASE_PATH ?? "";
 
-export const API = `${BASE_PATH}/api/v1`;
+const API = `${BASE_PATH}/api/v1`;
 
 /** Address of something at the hub that is no JSON: a file, a CSV, a stream. Every part of the path is escaped. */
 export function hubUrl(parts: string[], query: Record<string, string | number | undefined> = {}): string {
@@ -34,7 +34,7 @@ export const client = createFetchClient<paths>({
 client.use({
   onResponse({ response }) {
     const told = response.status < 400 || response.headers.get("content-type")?.includes("json");
-    return told ? undefined : Response.json(notTheHub(response.status), { status: response.status });
+    return told ? undefined : Response.json(proxyProblem(response.status), { status: response.status });
   },
 });
 

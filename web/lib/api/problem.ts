@@ -16,11 +16,11 @@ const UNREACHABLE: Problem = {
 export function asProblem(error: unknown): Problem {
   if (error instanceof TypeError || error === undefined || error === null) return UNREACHABLE;
   if (typeof error === "object" && "code" in error && "detail" in error) return error as Problem;
-  return notTheHub(0);
+  return proxyProblem(0);
 }
 
 /** A proxy's answer, or none in JSON. */
-export function notTheHub(status: number): Problem {
+export function proxyProblem(status: number): Problem {
   return {
     ...UNREACHABLE,
     status,
@@ -30,22 +30,22 @@ export function notTheHub(status: number): Problem {
 }
 
 /** Worth another try without a person doing anything. */
-export function isPassing(problem: Problem): boolean {
+export function isTransient(problem: Problem): boolean {
   return problem.status === 0 || problem.status === 429 || problem.status >= 500;
 }
 
 /** A question to the hub, which is asked again for as long as somebody looks. */
-export interface Trying {
+export interface QueryStatus {
   error: unknown;
   failureCount?: number;
   failureReason?: unknown;
 }
 
-const PATIENCE = 3; // failures that pass for a restart of the hub
+const FAILURES_BEFORE_SHOWN = 3; // failures that pass for a restart of the hub
 
 /** What to show of a question without an answer: its refusal, or why it fails again and again. */
-export function failing({ error, failureCount = 0, failureReason }: Trying): unknown {
-  return error ?? (failureCount >= PATIENCE ? failureReason : null);
+export function errorToShow({ error, failureCount = 0, failureReason }: QueryStatus): unknown {
+  return error ?? (failureCount >= FAILURES_BEFORE_SHOWN ? failureReason : null);
 }
 
 export function isSignedOut(error: unknown): boolean {

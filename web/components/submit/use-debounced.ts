@@ -2,7 +2,7 @@
 import { useEffect, useState } from "react";
 
 /** The value once it has not changed for a moment, so that typing does not ask the hub at every key. */
-export function useSettled<T>(value: T, ms = 350): T {
+export function useDebounced<T>(value: T, ms = 350): T {
   const [settled, setSettled] = useState(value);
   const key = JSON.stringify(value);
   // biome-ignore lint/correctness/useExhaustiveDependencies: what it says counts, not which object says it

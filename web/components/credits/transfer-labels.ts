@@ -1,4 +1,4 @@
-import { plain } from "@/lib/words";
+import { humanize } from "@/lib/labels";
 
 // What moved credits, as the statement names it.
 const TRANSFERS: Record<string, string> = {
@@ -15,6 +15,6 @@ const TRANSFERS: Record<string, string> = {
   payout_return: "payout returned",
 };
 
-export function transferWords(kind: string): string {
-  return TRANSFERS[kind] ?? plain(kind);
+export function transferLabel(kind: string): string {
+  return TRANSFERS[kind] ?? humanize(kind);
 }

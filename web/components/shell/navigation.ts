@@ -2,14 +2,14 @@
 import { ChartLine, Coins, Cpu, Globe, Layers, ListChecks, type LucideIcon, ScrollText, ShieldCheck, Trophy } from "lucide-react";
 import type { Route } from "next";
 
-export interface Place {
+interface NavigationItem {
   href: Route;
   label: string;
   icon: LucideIcon;
   role?: "admin";
 }
 
-export const PLACES: Place[] = [
+export const NAVIGATION: NavigationItem[] = [
   { href: "/", label: "Mesh", icon: Globe },
   { href: "/jobs", label: "Jobs", icon: ListChecks },
   { href: "/groups", label: "Groups", icon: Layers },
@@ -22,8 +22,8 @@ export const PLACES: Place[] = [
 ];
 
 /** Every page that a link leads to. */
-export const PATHS: readonly string[] = [...PLACES.map(({ href }) => href), "/submit", "/nodes/add", "/account"];
+export const PATHS: readonly string[] = [...NAVIGATION.map(({ href }) => href), "/submit", "/nodes/add", "/account"];
 
-export function isHere(place: Place, pathname: string): boolean {
+export function isCurrent(place: NavigationItem, pathname: string): boolean {
   return place.href === "/" ? pathname === "/" : pathname.startsWith(place.href);
 }

@@ -29,6 +29,6 @@ const EVENTS: Record<string, string> = {
 };
 
 /** What happened: "job.failed" → "job failed". */
-export function eventWords(action: string): string {
+export function eventLabel(action: string): string {
   return EVENTS[action] ?? action.replace(/[._]/g, " ");
 }

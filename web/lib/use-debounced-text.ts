@@ -5,7 +5,7 @@ import { useEffect, useRef, useState } from "react";
 const TYPING_MS = 350;
 
 /** What stands in the field, and how to change it. `ask` is called with it, without spaces around, unless it is wrong. */
-export function useTyped(asked: string, ask: (text: string) => void, isWrong: (text: string) => boolean = () => false) {
+export function useDebouncedText(asked: string, ask: (text: string) => void, isWrong: (text: string) => boolean = () => false) {
   const [typed, setTyped] = useState(asked);
   const sent = useRef(asked); // what the address says because of this field: that must not undo what was typed since
   const latest = useRef({ ask, isWrong });

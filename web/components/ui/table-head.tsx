@@ -1,5 +1,5 @@
 /** The head of a short table that needs no scrolling: words first, then the columns of numbers, at the right. */
-export function Heads({ words, numbers }: { words: string[]; numbers: string[] }) {
+export function TableHead({ words, numbers }: { words: string[]; numbers: string[] }) {
   return (
     <thead>
       <tr className="text-muted text-sm">

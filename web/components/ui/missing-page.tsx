@@ -7,7 +7,7 @@ import { ButtonLink } from "./button";
 import { Page } from "./page";
 import { Empty, Failure } from "./states";
 
-interface UnknownProps {
+interface MissingPageProps {
   kind: "job" | "group" | "node";
   id: string;
   above: ReactNode;
@@ -15,7 +15,7 @@ interface UnknownProps {
   retry: () => void;
 }
 
-export function Unknown({ kind, id, above, error, retry }: UnknownProps) {
+export function MissingPage({ kind, id, above, error, retry }: MissingPageProps) {
   const problem = asProblem(error);
   const isWrong = problem.status === 404 || problem.status === 422;
   if (!isWrong) {
@@ -27,11 +27,11 @@ export function Unknown({ kind, id, above, error, retry }: UnknownProps) {
   }
   return (
     <Page title={`No such ${kind}`} above={above}>
-      <Empty title={problem.status === 404 ? problem.detail : `That is no id of a ${kind}.`}>
+      <Empty title={problem.status === 404 ? problem.detail : `This is not the id of a ${kind}.`}>
         <p className="break-all font-mono text-sm">
           <bdi>{id.slice(0, 100)}</bdi>
         </p>
-        <p>Look at the address again, or sign in as whoever may see it.</p>
+        <p>Check the address, or sign in with an account that can see it.</p>
         <div>
           <ButtonLink href={`/${kind}s` as Route}>All {kind}s</ButtonLink>
         </div>

@@ -8,15 +8,16 @@ export function splitWords(line: string): string[] | null {
   for (let at = 0; at < line.length; at += 1) {
     const char = line[at] as string;
     if (char === "'" || char === '"') {
-      const end = closing(line, at);
+      const end = closingQuote(line, at);
       if (end === -1) return null;
       const inside = line.slice(at + 1, end);
-      word += char === "'" ? inside : inside.replace(/\\(["\\$`])/g, "$1");
+      word += char === "'" ? inside : inside.replace(/\\(?:(["\\$`])|\n)/g, "$1");
       begun = true;
       at = end;
     } else if (char === "\\" && at + 1 < line.length) {
       at += 1;
-      if (line[at] !== "\n") word += line[at];
+      if (line[at] === "\n") continue; // the line goes on
+      word += line[at];
       begun = true;
     } else if (/\s/.test(char)) {
       if (begun) words.push(word);
@@ -31,7 +32,7 @@ export function splitWords(line: string): string[] | null {
   return words;
 }
 
-function closing(line: string, open: number): number {
+function closingQuote(line: string, open: number): number {
   const quote = line[open];
   for (let at = open + 1; at < line.length; at += 1) {
     if (quote === '"' && line[at] === "\\") at += 1;

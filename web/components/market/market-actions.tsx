@@ -3,9 +3,9 @@ import { ButtonLink } from "@/components/ui/button";
 import { Card } from "@/components/ui/card";
 
 /** A price is only worth looking at if one can act on it. */
-export function WhatToDo() {
+export function MarketActions() {
   return (
-    <Card title="What you can do with it">
+    <Card title="What you can do">
       <div className="grid gap-5">
         <div className="grid justify-items-start gap-2">
           <h3>You lend a machine</h3>

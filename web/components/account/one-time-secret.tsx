@@ -3,7 +3,7 @@ import { Code } from "@/components/ui/copy";
 import { Notice } from "@/components/ui/states";
 
 /** A secret that the hub keeps no copy of. */
-export function ShownOnce({ secret, label, use, done }: { secret: string; label: string; use?: string; done: () => void }) {
+export function OneTimeSecret({ secret, label, use, done }: { secret: string; label: string; use?: string; done: () => void }) {
   return (
     <div className="grid gap-4">
       <Notice tone="warn">Copy it now. It is shown this once: the hub itself cannot show it again.</Notice>

@@ -9,7 +9,7 @@ import { useParam } from "@/lib/use-params";
 import type { useDraft } from "./draft";
 import { fromJob } from "./from-job";
 
-export function useAgain(draft: ReturnType<typeof useDraft>): { loading: boolean; notice: ReactNode } {
+export function useResubmit(draft: ReturnType<typeof useDraft>): { loading: boolean; notice: ReactNode } {
   const [id] = useParam("again");
   const path = { job_id: id };
   const job = $api.useQuery(
@@ -43,7 +43,7 @@ export function useAgain(draft: ReturnType<typeof useDraft>): { loading: boolean
       ),
     };
   }
-  const left = found.left.length > 0 ? ` Not taken over: ${found.left.join("; ")}.` : "";
+  const left = found.left.length > 0 ? ` Not copied: ${found.left.join("; ")}.` : "";
   return {
     loading: false,
     notice: (

@@ -2,13 +2,13 @@
 // A busy group has hundreds of events a second; what shows it is asked again at a pace that the hub does not feel.
 import { type QueryKey, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useRef } from "react";
-import { useListening, useNews } from "@/lib/live";
+import { useNews, useOnConnect } from "@/lib/live";
 
 const LEAST_MS = 1500;
 const SHARE = 4; // of the time, at most one part in five goes into asking
 
 /** Asks a query again after events of the group, and when listening begins. */
-export function usePace(groupId: string, queryKey: QueryKey): void {
+export function useRefetchOnNews(groupId: string, queryKey: QueryKey): void {
   const queries = useQueryClient();
   const state = useRef({ dirty: false, busy: false, timer: undefined as ReturnType<typeof setTimeout> | undefined });
   const latest = useRef({ queryKey, exact: true });
@@ -38,7 +38,7 @@ export function usePace(groupId: string, queryKey: QueryKey): void {
   useNews((news) => {
     if (news.partial || news.group_ids?.includes(groupId)) touch();
   });
-  useListening(touch);
+  useOnConnect(touch);
   useEffect(() => {
     const now = state.current;
     return () => clearTimeout(now.timer);

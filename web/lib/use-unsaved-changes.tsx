@@ -8,7 +8,7 @@ import { Dialog } from "@/components/ui/dialog";
 import { BASE_PATH } from "./api/client";
 
 /** While `unsaved`, links to other pages ask first, and so does the browser. Render what it returns. */
-export function useUnsaved(unsaved: boolean): ReactNode {
+export function useUnsavedChanges(unsaved: boolean): ReactNode {
   const router = useRouter();
   const [to, setTo] = useState<string | null>(null);
   useEffect(() => {

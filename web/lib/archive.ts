@@ -1,0 +1,29 @@
+// Many files as one ZIP archive, without compression: results are mostly compressed already.
+import { downloadZip } from "client-zip";
+
+export interface ArchiveFile {
+  name: string;
+  // Fetched by the caller: a stream that fails inside would reject with the browser's words, not with the hub's.
+  input: Blob;
+}
+
+export function zipFiles(files: ArchiveFile[]): Promise<Blob> {
+  return downloadZip(withUniqueNames(files)).blob();
+}
+
+/** Names as they can be unpacked: inside the folder, on every system, and no two alike. */
+export function withUniqueNames(files: ArchiveFile[]): ArchiveFile[] {
+  const taken = new Set<string>();
+  return files.map((file) => {
+    const wanted = safePath(file.name);
+    let name = wanted;
+    for (let copy = 2; taken.has(name); copy += 1) name = wanted.replace(/(\.[^./]*)?$/, ` (${copy})$1`);
+    taken.add(name);
+    return { ...file, name };
+  });
+}
+
+function safePath(path: string): string {
+  const steps = path.split(/[/\\]/).filter((step) => step && step !== "." && step !== "..");
+  return steps.map((step) => step.replace(/[\p{Cc}<>:"|?*]/gu, "_")).join("/") || "file";
+}

@@ -1,0 +1,90 @@
+import { describe, expect, it } from "vitest";
+import { LINE_CHARS_MAX, LogBuffer } from "@/components/jobs/log-lines";
+import { writeValue } from "@/components/jobs/wire-value";
+import { highlight } from "@/components/submit/highlight";
+import { eventLabel } from "@/lib/event-labels";
+import { capitalize, humanize } from "@/lib/labels";
+
+it("puts the API's codes into words", () => {
+  expect([eventLabel("job.failed"), eventLabel("node.struck"), eventLabel("hub.some_new_event")]).toEqual([
+    "job failed",
+    "wrong result proven",
+    "hub some new event",
+  ]);
+  expect([humanize("not_polling"), humanize("No node has a card."), capitalize("not polling")]).toEqual([
+    "not polling",
+    "No node has a card.",
+    "Not polling",
+  ]);
+});
+
+describe("highlight", () => {
+  const source = `"""it's # no comment"""\nx = f'a {y} b'  # "c"\nif None: return 1.5e3\n`;
+  const kinds = (kind: string) =>
+    highlight(source, "job.py")
+      .filter((token) => token.kind === kind)
+      .map((token) => token.text);
+
+  it("colours Python, and loses no character", () => {
+    expect(kinds("string")).toEqual([`"""it's # no comment"""`, "f'a ", " b'"]);
+    expect(kinds("comment")).toEqual(['# "c"']);
+    expect(kinds("keyword")).toEqual(["if", "None", "return"]);
+    expect(kinds("number")).toEqual(["1.5e3"]);
+    for (const text of [source, "'open", '"""open', "def f(:\n\t<b>&amp;", ""]) {
+      expect(
+        highlight(text, "job.py")
+          .map((token) => token.text)
+          .join(""),
+      ).toBe(text);
+    }
+  });
+
+  it("leaves other files and very long ones plain", () => {
+    expect(highlight(source, "job.sh")).toEqual([{ kind: "plain", text: source }]);
+    expect(highlight("1 ".repeat(30_000), "job.py")).toHaveLength(1);
+  });
+});
+
+describe("log lines", () => {
+  const read = (...texts: string[]) => {
+    const buffer = new LogBuffer();
+    buffer.add(texts.map((text, seq) => ({ seq, attempt_id: "job_1-1", stream: "stdout", text })));
+    return buffer.lines.map((line) => line.text);
+  };
+
+  it("joins what chunks cut apart, also inside an escape", () => {
+    expect(read("one\ntw", "o \x1b[3", "1mred\x1b[0m\n", "three")).toEqual(["one", "two red", "three"]);
+  });
+
+  it("lets a progress bar write over itself, and shows control characters", () => {
+    expect(read("10 %\r20 %\r\x1b[Kdone\n\x00")).toEqual(["done", "␀"]);
+  });
+
+  it("cuts a line without an end", () => {
+    const [line = ""] = read("x".repeat(LINE_CHARS_MAX * 2), "y");
+    expect([line.length, line.at(-1)]).toEqual([LINE_CHARS_MAX + 1, "…"]);
+  });
+
+  it("keeps streams and attempts apart", () => {
+    const buffer = new LogBuffer();
+    buffer.add([
+      { seq: 1, attempt_id: "job_1-1", stream: "stdout", text: "out" },
+      { seq: 2, attempt_id: "job_1-1", stream: "stderr", text: "err\n" },
+      { seq: 3, attempt_id: "job_1-1", stream: "stdout", text: " more\n" },
+      { seq: 4, attempt_id: "job_1-2", stream: "stdout", text: "again\n" },
+    ]);
+    expect(buffer.lines.map(({ stream, text }) => `${stream}: ${text}`)).toEqual([
+      "stdout: out more",
+      "stderr: err",
+      "mark: Attempt 2",
+      "stdout: again",
+    ]);
+  });
+});
+
+it("writes values as Python does, and survives malformed ones", () => {
+  expect(writeValue('{"a": [1, true, null], "b": {"$tuple": ["x"]}}')?.text).toBe("{'a': [1, True, None], 'b': ('x',)}");
+  expect(writeValue('{"$tuple": 3}')?.text).toBe("<tuple>");
+  expect(writeValue("[".repeat(100) + "]".repeat(100))?.text).toContain("…");
+  expect(writeValue("not json")).toBeNull();
+});
