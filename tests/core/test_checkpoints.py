@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from computepool.core.jobs import checkpoints
-from computepool.core.jobs.checkpoints import Kept, Link, Refusal, Said
+from computepool.core.jobs.checkpoints import Link, Refusal, Said, StoredCheckpoint
 from computepool.core.money.money import CREDIT
 from computepool.core.money.pricing import charge_of
 
 GAP = 5_000
-KEPT = Kept(attempt_no=2, seq=3, at_ms=100_000, progress=0.5, last=False)
+KEPT = StoredCheckpoint(attempt_no=2, seq=3, at_ms=100_000, progress=0.5, last=False)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_progress_never_goes_back(kept: float | None, said: float | None) -> Non
 
 def test_there_is_one_last_word() -> None:
     """Else an attempt could keep the hub busy by calling each its last."""
-    last = Kept(attempt_no=2, seq=3, at_ms=100_000, progress=None, last=True)
+    last = StoredCheckpoint(attempt_no=2, seq=3, at_ms=100_000, progress=None, last=True)
     said = Said(attempt_no=2, seq=4, progress=None, last=True)
     assert checkpoints.refusal(last, said, now_ms=100_001, gap_ms=GAP) is Refusal.TOO_SOON
 

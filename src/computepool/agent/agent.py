@@ -10,7 +10,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
-from computepool.agent.clock import Clock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentConfig
 from computepool.agent.execution.attempts import Attempt, OutputSink
 from computepool.agent.execution.executor import Executor
@@ -21,7 +21,7 @@ from computepool.agent.execution.logs import LogShipper
 from computepool.agent.execution.processes import ProcessRunner
 from computepool.agent.hardware.benchmark import Benchmark
 from computepool.agent.hardware.cpus import Cpus, lent_ids, usable_ids
-from computepool.agent.hardware.gpus import Card, GpuMeter
+from computepool.agent.hardware.gpus import DetectedCard, GpuMeter
 from computepool.agent.hub_link import departure
 from computepool.agent.hub_link.admission import Gatekeeper
 from computepool.agent.hub_link.hub_client import HubClient
@@ -73,7 +73,7 @@ class Machine:
 
     sandbox: Sandbox
     runtime: Runtime | None
-    cards: tuple[Card, ...]
+    cards: tuple[DetectedCard, ...]
     profile: Profile
 
 
@@ -82,7 +82,13 @@ class Agent:
     _leaving = False  #: the owner said so: when it ends, it leaves the pool
 
     def __init__(
-        self, config: AgentConfig, identity: Identity, machine: Machine, *, client: HubClient, clock: Clock
+        self,
+        config: AgentConfig,
+        identity: Identity,
+        machine: Machine,
+        *,
+        client: HubClient,
+        clock: AgentClock,
     ) -> None:
         limits = config.limits
         self._config, self._identity, self._machine = config, identity, machine

@@ -14,7 +14,7 @@ from computepool.core.money.run_times import RunTimes
 from computepool.core.money.terms import Ceilings
 from computepool.core.placement.backlog import Backlog
 from computepool.core.resources import Requirements
-from computepool.core.trust.relative_speed import Peers, Run
+from computepool.core.trust.relative_speed import Peers, TimedRun
 from computepool.hub.artifacts.storage.base import Blobs
 from computepool.hub.clock import Clock
 from computepool.hub.db.session import Store
@@ -84,7 +84,7 @@ class Use:
 
 
 @dataclass(slots=True)
-class Kept:
+class StorageUsage:
     """What an account, or a node, keeps at the hub, as it was counted and with what came since."""
 
     bytes: int
@@ -101,7 +101,7 @@ class Tie:
 
 
 @dataclass(slots=True)
-class Elsewhere:
+class RemoteNodes:
     """Nodes that the store knows, and that do not poll this hub: offline a while, or at another hub."""
 
     fleet: Fleet = field(default_factory=Fleet)
@@ -151,7 +151,7 @@ class Hub:
     )  #: by order; when made, and what
     group_owners: dict[str, str] = field(default_factory=dict)
     peers: Peers = field(default_factory=Peers)  #: run times of the same jobs on different nodes
-    runs: list[Run] = field(default_factory=list)  #: not compared yet
+    runs: list[TimedRun] = field(default_factory=list)  #: not compared yet
     paces_touched: set[str] = field(default_factory=set)  #: nodes whose pace is not stored yet
     paces_saved_ms: int = 0
     run_times: RunTimes = field(default_factory=RunTimes)  #: of programs whose runs agreed
@@ -162,9 +162,9 @@ class Hub:
         default_factory=dict
     )  #: by account and spec, whose owners disagreed lately with nobody to tell who was right
     suspects: set[str] = field(default_factory=set)  #: nodes that were here, and are on probation
-    elsewhere: Elsewhere = field(default_factory=Elsewhere)  #: nodes that do not poll this hub
+    elsewhere: RemoteNodes = field(default_factory=RemoteNodes)  #: nodes that do not poll this hub
     held_looked_at: str = ""  #: the last job with held pay that was looked at for a check
-    kept: dict[str, Kept] = field(default_factory=dict)  #: by account or node
+    kept: dict[str, StorageUsage] = field(default_factory=dict)  #: by account or node
     submitting: Counter[str] = field(
         default_factory=Counter
     )  #: by account, bytes of submissions that are being written

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx2
 
-from computepool.agent.clock import SystemClock
+from computepool.agent.clock import SystemAgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.hub_link.hub_client import HubClient
 from computepool.agent.hub_link.identity import Identity
@@ -89,9 +89,11 @@ class Home:
             key=self.node.key, node_id=self.node.node_id, owner=self.owner, hub_keys={}, hub_url=ORIGIN
         )
         client = HubClient(
-            (ORIGIN,), clock=SystemClock(), limits=limits, identity=identity, transport=self.breaking
+            (ORIGIN,), clock=SystemAgentClock(), limits=limits, identity=identity, transport=self.breaking
         )
-        self.part = Homecoming(client, identity, data_dir=self.folder, clock=SystemClock(), limits=limits)
+        self.part = Homecoming(
+            client, identity, data_dir=self.folder, clock=SystemAgentClock(), limits=limits
+        )
         return self.part
 
     async def tell(self) -> list[str]:

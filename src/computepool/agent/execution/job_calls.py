@@ -16,7 +16,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from computepool.agent.clock import Clock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.execution.attempts import Attempt, OutputSink
 from computepool.agent.hub_link.hub_client import Backoff, HubClient
@@ -44,7 +44,7 @@ _PASSING = (Unavailable, RateLimited, Unauthenticated)
 
 class CallRelay:
     def __init__(
-        self, client: HubClient, sink: OutputSink, *, sweeper: Sweeper, clock: Clock, limits: AgentLimits
+        self, client: HubClient, sink: OutputSink, *, sweeper: Sweeper, clock: AgentClock, limits: AgentLimits
     ) -> None:
         self._client = client
         self._sweeper = sweeper

@@ -21,13 +21,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from computepool.agent.clock import Clock
+from computepool.agent.clock import AgentClock
 from computepool.agent.execution.job_environment import Surroundings
 from computepool.agent.hardware import driver, measure
 from computepool.agent.hub_link.hub_client import HubClient
 from computepool.agent.hub_link.identity import Identity
 from computepool.agent.sandbox.async_wait import finish
-from computepool.agent.sandbox.base import Limits, Policy, SandboxError, Status
+from computepool.agent.sandbox.base import Limits, SandboxError, SandboxPolicy, Status
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.core.errors import ComputePoolError
 from computepool.core.isolation import Level
@@ -55,7 +55,7 @@ class Benchmark:
         identity: Identity,
         *,
         work_dir: Path,
-        clock: Clock,
+        clock: AgentClock,
         idle: Callable[[], bool],
         emptied: Callable[[], Awaitable[None]],
     ) -> None:
@@ -151,7 +151,7 @@ class Benchmark:
         finally:
             os.close(reader)
 
-    def _policy(self, workdir: Path, limits: Limits, cards: Sequence[int]) -> Policy:
+    def _policy(self, workdir: Path, limits: Limits, cards: Sequence[int]) -> SandboxPolicy:
         """That of a job with all the cards, and with the library that multiplies matrices."""
         files = driver.cublas() if cards else {}
         if self._surroundings.sandbox.level is Level.PROCESS:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from computepool.agent.execution.job_environment import Surroundings
-from computepool.agent.hardware.gpus import Card
+from computepool.agent.hardware.gpus import DetectedCard
 from computepool.agent.sandbox.base import Limits, Sandbox, SandboxError
 from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.scratch import remove_tree
@@ -28,7 +28,7 @@ sys.exit(0 if (code, count.value) == (0, int(sys.argv[1])) else f"cuInit answere
 
 
 def reason_against(
-    sandbox: Sandbox, runtime: Runtime | None, cards: Sequence[Card], *, work_dir: Path
+    sandbox: Sandbox, runtime: Runtime | None, cards: Sequence[DetectedCard], *, work_dir: Path
 ) -> str:
     """Why jobs cannot use the cards at this level; nothing if they can. Other makers' cards are not tried."""
     nvidia = [card for card in cards if card.maker == "nvidia"]

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import httpx2
 from pydantic import BaseModel, ValidationError
 
-from computepool.agent.clock import Clock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.hub_link import compat
 from computepool.agent.hub_link.identity import Identity
@@ -66,7 +66,7 @@ class HubClient:
         self,
         urls: tuple[str, ...],
         *,
-        clock: Clock,
+        clock: AgentClock,
         limits: AgentLimits,
         identity: Identity | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
@@ -311,7 +311,7 @@ class HubClient:
 class Backoff:
     """Full jitter: a thousand nodes that lost the hub together do not come back together."""
 
-    def __init__(self, clock: Clock, limits: AgentLimits) -> None:
+    def __init__(self, clock: AgentClock, limits: AgentLimits) -> None:
         self._clock = clock
         self._limits = limits
         self._failures = 0

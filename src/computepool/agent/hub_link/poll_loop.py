@@ -13,9 +13,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from computepool.agent.clock import Clock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.execution.attempt_result import Ending, failed, returned
+from computepool.agent.execution.attempt_result import AttemptResult, failed, returned
 from computepool.agent.execution.attempts import Attempt, Stop
 from computepool.agent.execution.executor import Executor
 from computepool.agent.hub_link.admission import Gatekeeper
@@ -68,7 +68,7 @@ class NodeLoop:
         profile: Profile,
         *,
         boot_id: str,
-        clock: Clock,
+        clock: AgentClock,
         limits: AgentLimits,
     ) -> None:
         self._client = client
@@ -381,18 +381,18 @@ class NodeLoop:
             if len(self._logged) > _LOGGED_MAX:
                 self._logged.popitem(last=False)
 
-    def _forbidden(self, why: str) -> Ending:
+    def _forbidden(self, why: str) -> AttemptResult:
         """Right after a change of the rules a job may have been on its way: nobody's fault. Later it is the hub's."""
         if self._clock.boot_time() - self._rules_at < RULES_CHANGED_S:
             return returned(Reason.GIVEN_BACK)
         return failed(Reason.NODE_ERROR, why)
 
     # ------------------------------------------------------------ reports
-    def on_ending(self, attempt: Attempt, ending: Ending, logs: Sequence[LogText]) -> None:
+    def on_ending(self, attempt: Attempt, ending: AttemptResult, logs: Sequence[LogText]) -> None:
         self._report(attempt.id, ending, logs)
         self.watcher.ended(attempt, ending)
 
-    def _report(self, attempt_id: str, ending: Ending, logs: Sequence[LogText] = ()) -> None:
+    def _report(self, attempt_id: str, ending: AttemptResult, logs: Sequence[LogText] = ()) -> None:
         try:
             report = ending.report(attempt_id)
         except ValueError as error:  # A result the wire cannot carry, such as one with broken Unicode.

@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from computepool.agent.clock import Clock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.hub_link.hub_client import Backoff, HubClient
 from computepool.agent.hub_link.identity import Identity
@@ -42,7 +42,7 @@ class Reporter:
         outbox: Outbox,
         identity: Identity,
         *,
-        clock: Clock,
+        clock: AgentClock,
         limits: AgentLimits,
         answered: Answered,
         busy: Callable[[], bool],

@@ -20,7 +20,7 @@ from computepool.agent.execution.staging import place_bytes
 from computepool.agent.network.egress import Egress, EgressProxy
 from computepool.agent.packages.interpreters import Interpreter
 from computepool.agent.sandbox.async_wait import finish
-from computepool.agent.sandbox.base import Exit, Limits, Policy
+from computepool.agent.sandbox.base import Exit, Limits, SandboxPolicy
 from computepool.agent.storage.folders import WorkFolders
 from computepool.core.isolation import Level
 from computepool.core.network import Target
@@ -36,7 +36,7 @@ class Build:
     argv: Sequence[str | Path]  #: a Path is of this machine: one of the mounts, or below one
     limits: Limits
     env: Mapping[str, str] = field(default_factory=dict)
-    mounts: Mapping[Path, str] = field(default_factory=dict)  #: read-only, as in Policy
+    mounts: Mapping[Path, str] = field(default_factory=dict)  #: read-only, as in SandboxPolicy
     files: Mapping[str, bytes] = field(default_factory=dict)  #: in the work folder when it begins
     hosts: Sequence[Target] = ()  #: that it may reach; the owner trusts them, whatever their addresses
     interpreter: Interpreter | None = None  #: of argv[0], or what it asks; None: the agent's own Python
@@ -92,7 +92,7 @@ class Builder:
             finally:
                 process.close()
 
-    def _policy(self, folder: Path, build: Build, proxy: EgressProxy | None) -> Policy:
+    def _policy(self, folder: Path, build: Build, proxy: EgressProxy | None) -> SandboxPolicy:
         # All goes through the proxy: what the owner named may be this machine.
         direct = {} if proxy is None else {"no_proxy": "", "NO_PROXY": ""}
         env = {**direct, **build.env}

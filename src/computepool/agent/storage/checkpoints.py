@@ -13,16 +13,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from computepool.agent.clock import Clock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import MIB, AgentLimits
-from computepool.agent.execution.attempt_result import BadJob, Ending, StagingFailed, failed
+from computepool.agent.execution.attempt_result import AttemptResult, BadJob, StagingFailed, failed
 from computepool.agent.execution.attempts import Attempt, OutputSink, Stop
-from computepool.agent.execution.logs import STDERR, Asked
+from computepool.agent.execution.logs import STDERR, CheckpointLine
 from computepool.agent.execution.staging import place_artifact
 from computepool.agent.hub_link import compat
 from computepool.agent.hub_link.hub_client import Backoff, HubClient
 from computepool.agent.hub_link.identity import Identity
-from computepool.agent.sandbox.collect import Caps, Collector
+from computepool.agent.sandbox.collect import Caps, OutputCollector
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.storage.artifacts import ArtifactCache, Uploader, sha256_of
 from computepool.agent.storage.sweeper import Sweeper
@@ -65,8 +65,8 @@ class Saving:
 
     known: set[str]  #: digests that the hub has for this job: not sent again
     seq: int = 0
-    wanted: Asked | None = None
-    move: Asked | None = None
+    wanted: CheckpointLine | None = None
+    move: CheckpointLine | None = None
     ran_ms: int = 0  #: when the wanted one was made
     task: asyncio.Task[None] | None = None
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
@@ -84,7 +84,7 @@ class CheckpointKeeper:
         uploader: Uploader,
         sink: OutputSink,
         sweeper: Sweeper,
-        clock: Clock,
+        clock: AgentClock,
         limits: AgentLimits,
     ) -> None:
         self._client = client
@@ -136,7 +136,7 @@ class CheckpointKeeper:
         return printed
 
     # ------------------------------------------------------------ a job has made one
-    def noticed(self, attempt: Attempt, asked: Sequence[Asked]) -> None:
+    def noticed(self, attempt: Attempt, asked: Sequence[CheckpointLine]) -> None:
         """Of several the newest counts."""
         saving = attempt.saving
         if saving is None:
@@ -173,7 +173,7 @@ class CheckpointKeeper:
             self._unmark(attempt, WAIT)
 
     async def _try_to_keep(
-        self, attempt: Attempt, saving: Saving, asked: Asked, *, ran_ms: int, last: bool
+        self, attempt: Attempt, saving: Saving, asked: CheckpointLine, *, ran_ms: int, last: bool
     ) -> None:
         try:
             await self._keep(attempt, saving, asked, ran_ms=ran_ms, last=last)
@@ -181,7 +181,9 @@ class CheckpointKeeper:
         except NotKept as error:
             self._sink(attempt, STDERR, f"[checkpoint not kept: {error}]\n".encode())
 
-    async def _keep(self, attempt: Attempt, saving: Saving, asked: Asked, *, ran_ms: int, last: bool) -> None:
+    async def _keep(
+        self, attempt: Attempt, saving: Saving, asked: CheckpointLine, *, ran_ms: int, last: bool
+    ) -> None:
         """Raises NotKept."""
         if attempt.spec.spec.seal_to is not None:  # Only the submitter could open it again, and no node.
             raise NotKept("the hub could read it, and the job is sealed")
@@ -217,7 +219,7 @@ class CheckpointKeeper:
         caps = Caps(
             files=most, total_bytes=limits.checkpoint_bytes_max, file_bytes=limits.checkpoint_bytes_max
         )
-        collector = Collector(folder, caps)
+        collector = OutputCollector(folder, caps)
         files: list[OutputRef] = []
         for output in collector:
             if output.name == PRINTED_FILE:
@@ -254,7 +256,7 @@ class CheckpointKeeper:
         saving: Saving,
         files: list[OutputRef],
         *,
-        asked: Asked,
+        asked: CheckpointLine,
         ran_ms: int,
         last: bool,
     ) -> CheckpointReply:
@@ -298,7 +300,7 @@ class CheckpointKeeper:
         return not saving.saved
 
     # ------------------------------------------------------------ the job has ended
-    async def finish(self, attempt: Attempt, ending: Ending) -> Ending:
+    async def finish(self, attempt: Attempt, ending: AttemptResult) -> AttemptResult:
         """Before its work folder goes: the last checkpoint is sent, and a job that wants to move is moved."""
         saving = attempt.saving
         if saving is None:
@@ -313,7 +315,7 @@ class CheckpointKeeper:
         finally:
             await self._clean_up(attempt, saving)
 
-    async def _moved(self, attempt: Attempt, saving: Saving, ending: Ending) -> Ending:
+    async def _moved(self, attempt: Attempt, saving: Saving, ending: AttemptResult) -> AttemptResult:
         """The hub has everything before this attempt says that it is over: until then nothing here is removed."""
         asked = saving.move
         assert asked is not None
@@ -325,7 +327,7 @@ class CheckpointKeeper:
         except NotKept as error:
             moved = failed(error.reason, f"it did not move to {asked.host}: {error}")
         else:
-            moved = Ending(outcome=Outcome.MOVED, reason=Reason.MOVED, move_to=asked.host)
+            moved = AttemptResult(outcome=Outcome.MOVED, reason=Reason.MOVED, move_to=asked.host)
         moved.ran_ms, moved.usage = ending.ran_ms, ending.usage
         return moved
 
@@ -341,7 +343,7 @@ class CheckpointKeeper:
                 self._sweeper.remove(folder)
 
     # ------------------------------------------------------------ in the job's folder
-    def _discard(self, attempt: Attempt, asked: Asked) -> None:
+    def _discard(self, attempt: Attempt, asked: CheckpointLine) -> None:
         taken = _TAKEN.format(asked.name)
         with contextlib.suppress(OSError, NotKept):
             _take_over(attempt, asked.name, taken)

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
-from computepool.agent.clock import Clock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.hub_link.hub_client import Backoff, HubClient
 from computepool.agent.hub_link.identity import Identity
@@ -67,7 +67,7 @@ class Homecoming:
     """One task per group; what they fetch at the same moment is bounded for all of them together."""
 
     def __init__(
-        self, client: HubClient, identity: Identity, *, data_dir: Path, clock: Clock, limits: AgentLimits
+        self, client: HubClient, identity: Identity, *, data_dir: Path, clock: AgentClock, limits: AgentLimits
     ) -> None:
         self._client = client
         self._identity = identity
@@ -223,7 +223,7 @@ class _Pull:
         *,
         view: HomecomingView,
         slots: asyncio.Semaphore,
-        clock: Clock,
+        clock: AgentClock,
         limits: AgentLimits,
     ) -> None:
         self.folder = folder

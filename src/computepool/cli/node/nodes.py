@@ -123,7 +123,7 @@ def enroll(*, json: Json = False, given: dict[str, Any], where: dict[str, Any]) 
     import asyncio
 
     from computepool.agent import main
-    from computepool.agent.clock import SystemClock
+    from computepool.agent.clock import SystemAgentClock
     from computepool.agent.config import prepare_data_dir
     from computepool.agent.hub_link import identity
     from computepool.agent.hub_link.hub_client import HubClient
@@ -142,7 +142,7 @@ def enroll(*, json: Json = False, given: dict[str, Any], where: dict[str, Any]) 
     machine = main.inspect(config)
 
     async def exchange() -> identity.Identity:
-        clock = SystemClock()
+        clock = SystemAgentClock()
         client = HubClient(config.hub_urls, clock=clock, limits=config.limits)
         try:
             return await main.enrol(config, machine.profile, client, clock=clock)

@@ -77,7 +77,7 @@ class Pace:
 UNHURRIED = Pace()
 
 
-class Run(NamedTuple):
+class TimedRun(NamedTuple):
     """One job that ended well, to be compared with others of its spec."""
 
     node_id: str

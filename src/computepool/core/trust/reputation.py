@@ -121,7 +121,7 @@ class Reputation:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReputationEvent:
     """One event's word about one node."""
 
     node_id: str
@@ -138,7 +138,7 @@ def number_of(account_id: str) -> int:
     return int.from_bytes(hashlib.sha256(account_id.encode()).digest()[:7], "big") or 1
 
 
-def update(before: Reputation, outcome: Outcome) -> Reputation:
+def update(before: Reputation, outcome: ReputationEvent) -> Reputation:
     """The rule. An outcome without weight changes nothing, not even the time from which silence is counted."""
     if outcome.evidence in _INTEGRITY:
         return _INTEGRITY[outcome.evidence](before, outcome)
@@ -164,7 +164,7 @@ def update(before: Reputation, outcome: Outcome) -> Reputation:
     return _served(counted, outcome, fresh=fresh) if served else counted
 
 
-def _served(before: Reputation, outcome: Outcome, *, fresh: bool) -> Reputation:
+def _served(before: Reputation, outcome: ReputationEvent, *, fresh: bool) -> Reputation:
     """What work for others adds: dues, tenure, and the streak of results that were compared and agreed."""
     day = outcome.at_ms // DAY_MS
     compared = outcome.evidence in (Evidence.VERIFIED, Evidence.CONFIRMED)
@@ -183,7 +183,7 @@ def _served(before: Reputation, outcome: Outcome, *, fresh: bool) -> Reputation:
     )
 
 
-def _struck(before: Reputation, outcome: Outcome) -> Reputation:
+def _struck(before: Reputation, outcome: ReputationEvent) -> Reputation:
     """A wrong result: trust begins anew. Several put the node on probation; where that cleared it, yet more may ban it."""
     at_ms = outcome.at_ms
     wrong = Violation(at_ms, outcome.by, outcome.old, outcome.refuters)
@@ -206,7 +206,7 @@ def _struck(before: Reputation, outcome: Outcome) -> Reputation:
     return replace(now, probation_at_ms=at_ms, probes_right=0, probes_wrong=0)
 
 
-def _probed(before: Reputation, outcome: Outcome) -> Reputation:
+def _probed(before: Reputation, outcome: ReputationEvent) -> Reputation:
     """An answer whose right one is known. It says nothing where the node is not tested any more."""
     if not before.probation_at_ms:
         return before
@@ -221,17 +221,17 @@ def _probed(before: Reputation, outcome: Outcome) -> Reputation:
     return now
 
 
-def _pardoned(before: Reputation, _outcome: Outcome) -> Reputation:
+def _pardoned(before: Reputation, _outcome: ReputationEvent) -> Reputation:
     cleared = replace(before, streak=0, struck_at_ms=0, violations="", banned_at_ms=0)
     return replace(cleared, probation_at_ms=0, probes_right=0, probes_wrong=0, cleared_at_ms=0)
 
 
-def _padded(before: Reputation, _outcome: Outcome) -> Reputation:
+def _padded(before: Reputation, _outcome: ReputationEvent) -> Reputation:
     """No strike, but it is looked at again each time."""
     return replace(before, streak=0)
 
 
-_INTEGRITY: Final[Mapping[Evidence, Callable[[Reputation, Outcome], Reputation]]] = {
+_INTEGRITY: Final[Mapping[Evidence, Callable[[Reputation, ReputationEvent], Reputation]]] = {
     Evidence.REFUTED: _struck,
     Evidence.PADDED: _padded,
     Evidence.PROBE_RIGHT: _probed,
@@ -268,7 +268,7 @@ def inherited(before: Reputation, at_ms: int) -> Reputation:
     )
 
 
-def recompute(outcomes: Iterable[Outcome], begin: Reputation | None = None) -> Reputation:
+def recompute(outcomes: Iterable[ReputationEvent], begin: Reputation | None = None) -> Reputation:
     """One node's reputation from its outcomes in the order of the events."""
     reputation = begin or NEWCOMER
     for outcome in outcomes:
@@ -382,7 +382,7 @@ def predecessor_of(event: Mapping[str, object]) -> str | None:
     return None if found is None else str(found)
 
 
-def read(event: Mapping[str, object], *, owner: str) -> Outcome | None:
+def read(event: Mapping[str, object], *, owner: str) -> ReputationEvent | None:
     """What an event says about the node that `node_of` names. `owner`: the node's."""
     node_id, at_ms = node_of(event), event["at_ms"]
     if node_id is None or not isinstance(at_ms, int) or event["action"] == ENROLLED_ACTION:
@@ -390,11 +390,11 @@ def read(event: Mapping[str, object], *, owner: str) -> Outcome | None:
     evidence = _evidence(str(event["action"]), str(event["reason"]))
     own = event["account_id"] == owner
     if evidence is not Evidence.REFUTED:
-        return Outcome(node_id, evidence, at_ms, own=own)
+        return ReputationEvent(node_id, evidence, at_ms, own=own)
     said = json.loads(str(event["data"] or "{}"))
     by = number_of(said.get(_SUBMITTER) or str(event["account_id"]))
     refuters = tuple(sorted({number_of(account) for account in said.get(_REFUTERS, ())}))
-    return Outcome(node_id, evidence, at_ms, own, by, old=bool(said.get(_OLD)), refuters=refuters)
+    return ReputationEvent(node_id, evidence, at_ms, own, by, old=bool(said.get(_OLD)), refuters=refuters)
 
 
 def refuted_by(refuters: Iterable[str], *, submitter: str, old: bool) -> str:

@@ -64,7 +64,7 @@ UNKNOWN: Final = Conduct()
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SubmitterEvent:
     """One event's word about one submitter."""
 
     account_id: str
@@ -73,7 +73,7 @@ class Run:
     at_ms: int
 
 
-def update(before: Conduct, run: Run) -> Conduct:
+def update(before: Conduct, run: SubmitterEvent) -> Conduct:
     at_ms = run.at_ms
     quiet_ms = at_ms - before.changed_at_ms
     success, failure = weighed(*faded(before.success, before.failure, quiet_ms=quiet_ms), WEIGHTS[run.deed])
@@ -89,7 +89,7 @@ def update(before: Conduct, run: Run) -> Conduct:
     )
 
 
-def recompute(runs: Iterable[Run], begin: Conduct = UNKNOWN) -> Conduct:
+def recompute(runs: Iterable[SubmitterEvent], begin: Conduct = UNKNOWN) -> Conduct:
     for run in runs:
         begin = update(begin, run)
     return begin
@@ -109,7 +109,7 @@ _FAULTS: Final = frozenset(
 _HARMFUL: Final = frozenset(reason.value for reason in HARMFUL)
 
 
-def read(event: Mapping[str, object]) -> Run | None:
+def read(event: Mapping[str, object]) -> SubmitterEvent | None:
     """What an event says about the submitter it names; None: nothing."""
     action, account_id, at_ms = event["action"], event["account_id"], event["at_ms"]
     if action not in ACTIONS or account_id is None or not isinstance(at_ms, int):
@@ -117,7 +117,11 @@ def read(event: Mapping[str, object]) -> Run | None:
     deed = _deed(str(action), before=str(event["before"]), reason=str(event["reason"]))
     # A report is its node's word; what a person or the hub decides names the node.
     node_id = event["node_id"] if action == _CANCELLED or event["actor"] == _HUB else event["actor"]
-    return None if deed is None or node_id is None else Run(str(account_id), str(node_id), deed, at_ms)
+    return (
+        None
+        if deed is None or node_id is None
+        else SubmitterEvent(str(account_id), str(node_id), deed, at_ms)
+    )
 
 
 def _deed(action: str, *, before: str, reason: str) -> Deed | None:

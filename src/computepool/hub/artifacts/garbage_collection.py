@@ -14,7 +14,7 @@ from functools import partial
 from computepool.core.errors import ComputePoolError
 from computepool.core.ids import make_id
 from computepool.core.jobs.lifecycle import TERMINAL, JobState
-from computepool.core.retention import KeepRules, Reference, is_over, kept_until_ms
+from computepool.core.retention import ArtifactReference, KeepRules, is_over, kept_until_ms
 from computepool.hub.artifacts import inline_cleanup
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.artifacts.storage.base import Stored, place_of
@@ -84,8 +84,8 @@ def until_ms(hub: Hub, row: AnyRow) -> int | None:
     return kept_until_ms(_facts(row), _rules(hub, row))
 
 
-def _facts(row: AnyRow) -> Reference:
-    return Reference(
+def _facts(row: AnyRow) -> ArtifactReference:
+    return ArtifactReference(
         role=row.role,
         created_at_ms=row.created_at_ms,
         kept_until_ms=row.kept_until_ms,
@@ -127,7 +127,7 @@ async def drop_inline(hub: Hub) -> None:
 def _is_job_over(hub: Hub, row: AnyRow) -> bool:
     # A result whose pay is held is going to be checked, which needs the job's arguments.
     needed = row.goes_home or row.held_until_ms or JobState(row.state) not in TERMINAL
-    kept = Reference(
+    kept = ArtifactReference(
         role="payload",
         created_at_ms=row.created_at_ms,
         job_open=bool(needed),

@@ -57,7 +57,7 @@ class _Invalid(Exception):
         self.error = error
 
 
-class Answer(NamedTuple):
+class FastRoute(NamedTuple):
     """How a request is answered here."""
 
     handler: Handler
@@ -84,7 +84,10 @@ class HotRoutes(FastAPI):
         self._prefix = prefix
         self._headers = [*_HEADERS, *added(https=https)]
         self._refuse = SafeHeaders(_refuse, https=https)
-        self._of_nodes = {f"{_API}/next": Answer(self._next), f"{_API}/complete": Answer(self._complete)}
+        self._of_nodes = {
+            f"{_API}/next": FastRoute(self._next),
+            f"{_API}/complete": FastRoute(self._complete),
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = None
@@ -111,17 +114,17 @@ class HotRoutes(FastAPI):
             await send({"type": "http.response.start", "status": answer.status, "headers": headers})
             await send({"type": "http.response.body", "body": reply})
 
-    def _find(self, scope: Scope, path: str) -> Answer | None:
+    def _find(self, scope: Scope, path: str) -> FastRoute | None:
         if scope["method"] == "POST":
             if path in self._of_nodes:
                 return self._of_nodes[path]
             if path == f"{_API}/jobs" and _is_plain(scope):
-                return Answer(self._submit, 201)
+                return FastRoute(self._submit, 201)
         elif scope["method"] == "GET" and path.endswith("/results"):
             named = _RESULTS.fullmatch(path)
             wanted = _wanted(scope["query_string"])
             if named is not None and wanted is not None and _is_plain(scope):
-                return Answer(lambda scope, _receive: self._results(scope, named[1], wanted))
+                return FastRoute(lambda scope, _receive: self._results(scope, named[1], wanted))
         return None
 
     def _inside(self, path: str) -> str:

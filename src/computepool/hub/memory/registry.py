@@ -55,7 +55,7 @@ class LiveAttempt:
 
 
 @dataclass(slots=True)
-class Session:
+class NodeSession:
     """One node that polls this hub."""
 
     profile: NodeProfile
@@ -95,13 +95,13 @@ class Registry:
         self.rules = rules
         self.fleet = Fleet()
         self.lane_numbers = count(1)  #: none is used twice: a lane's attempts are paid for its time together
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, NodeSession] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     @property
-    def sessions(self) -> list[Session]:
+    def sessions(self) -> list[NodeSession]:
         return list(self._sessions.values())
 
     def online(self, now_ms: int) -> int:
@@ -117,16 +117,16 @@ class Registry:
     def lease_ms(self) -> int:
         return self.rules.lease_ms(self.interval_ms)
 
-    def get(self, node_id: str) -> Session | None:
+    def get(self, node_id: str) -> NodeSession | None:
         return self._sessions.get(node_id)
 
     def on_node_seen(
         self, profile: NodeProfile, *, boot_id: str, state: NodeState, cool_off_until_ms: int, now_ms: int
-    ) -> Session:
+    ) -> NodeSession:
         """A node arrives, comes back, or describes itself anew."""
         session = self._sessions.get(profile.node_id)
         if session is None:
-            session = Session(
+            session = NodeSession(
                 profile=profile,
                 boot_id=boot_id,
                 state=state,
@@ -147,7 +147,7 @@ class Registry:
             session.cool_off_until_ms = until_ms
             self.refresh(session, now_ms)
 
-    def refresh(self, session: Session, now_ms: int) -> None:
+    def refresh(self, session: NodeSession, now_ms: int) -> None:
         """Whether new work may go there: it asks for it, was heard lately, its owner wants it, it is not cooling off."""
         rest = self._rest(session, now_ms)
         self.fleet.set_available(session.node_id, rest is None, rest)
@@ -159,7 +159,7 @@ class Registry:
             if rest is not None:
                 self.fleet.set_available(session.node_id, False, rest)
 
-    def status(self, session: Session, now_ms: int, *, banned: bool = False) -> NodeStatus:
+    def status(self, session: NodeSession, now_ms: int, *, banned: bool = False) -> NodeStatus:
         """What the node does, as every view shows it. `banned`: the store says so, too."""
         rest, jobs = self._rest(session, now_ms), len(session.attempts)
         row = self.fleet.row_of(session.node_id)
@@ -170,7 +170,7 @@ class Registry:
             rest, banned=banned or node.banned, floor_met=meets_floor(self.fleet, node), jobs=jobs
         )
 
-    def _rest(self, session: Session, now_ms: int) -> NodeStatus | None:
+    def _rest(self, session: NodeSession, now_ms: int) -> NodeStatus | None:
         interval_ms = self.interval_ms
         suspect_ms, silent_ms = self.rules.suspect_after_ms(interval_ms), now_ms - session.seen_ms
         contact = Contact(
@@ -181,14 +181,14 @@ class Registry:
         )
         return rest_reason(session.state, contact, cooling=session.cool_off_until_ms > now_ms)
 
-    def on_node_lost(self, node_id: str) -> Session | None:
+    def on_node_lost(self, node_id: str) -> NodeSession | None:
         session = self._sessions.pop(node_id, None)
         if session is not None:
             self.fleet.remove(node_id)
             session.wake()
         return session
 
-    def silent(self, now_ms: int) -> list[Session]:
+    def silent(self, now_ms: int) -> list[NodeSession]:
         limit = self.rules.offline_after_ms(self.interval_ms)
         return [session for session in self._sessions.values() if now_ms - session.seen_ms > limit]
 
@@ -196,7 +196,7 @@ class Registry:
 
     def hold(
         self,
-        session: Session,
+        session: NodeSession,
         lane: Lane,
         grant: Grant,
         *,

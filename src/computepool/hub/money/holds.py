@@ -50,7 +50,7 @@ def _too_little(each: int, jobs: int, *, missing: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bill:
+class RunCharge:
     """What one run costs, fixed when it is reported; paid when its result is believed."""
 
     owner_id: str
@@ -65,7 +65,7 @@ def for_one_run(job: AnyRow) -> int:
     return int(job.hold) // int(job.runs)
 
 
-def bill(tx: Tx, job: AnyRow, *, attempt: AnyRow, ran_ms: int, before: Sequence[Bill] = ()) -> Bill:
+def bill(tx: Tx, job: AnyRow, *, attempt: AnyRow, ran_ms: int, before: Sequence[RunCharge] = ()) -> RunCharge:
     """`before`: of the attempts that this one went on from: they share the time limit, and the money for one run."""
     billed_ms = pricing.billed_ms(
         reported_ms=ran_ms,
@@ -74,7 +74,7 @@ def bill(tx: Tx, job: AnyRow, *, attempt: AnyRow, ran_ms: int, before: Sequence[
         longest_ms=max(0, job.longest_ms - sum(part.billed_ms for part in before)),
     )
     charge = pricing.charge_of(attempt.price, billed_ms)
-    return Bill(
+    return RunCharge(
         owner_id=attempt.owner_id,
         price_version=attempt.price_version,
         price=attempt.price,
@@ -83,12 +83,12 @@ def bill(tx: Tx, job: AnyRow, *, attempt: AnyRow, ran_ms: int, before: Sequence[
     )
 
 
-def is_overspent(job: AnyRow, bills: Iterable[Bill]) -> bool:
+def is_overspent(job: AnyRow, bills: Iterable[RunCharge]) -> bool:
     """Whether one run took longer than its money lasts. Nobody pays more than was set aside, so it has no result."""
     return sum(part.charge for part in bills) > for_one_run(job)
 
 
-def settle(hub: Hub, tx: Tx, job: AnyRow, *, bills: Sequence[Bill], ref: str) -> None:
+def settle(hub: Hub, tx: Tx, job: AnyRow, *, bills: Sequence[RunCharge], ref: str) -> None:
     """Pay the owners of the runs that count, the accepted one first, in the transaction that accepts it."""
     if not job.hold:
         return

@@ -11,7 +11,7 @@ from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Connection, Tx
 from computepool.hub.groups import rows as group_rows
 from computepool.hub.groups.rows import ARRIVED, WAITING
-from computepool.hub.memory.registry import Session
+from computepool.hub.memory.registry import NodeSession
 from computepool.hub.nodes import rows as node_rows
 from computepool.protocol.jobs.groups import HomeView
 
@@ -70,7 +70,7 @@ def follow(hub: Hub, topics: set[str] | None) -> None:
         session.wake()
 
 
-async def load(hub: Hub, session: Session) -> None:
+async def load(hub: Hub, session: NodeSession) -> None:
     """Which groups wait for this node, by the store's word."""
     session.home_due = False
     node_id = session.node_id

@@ -17,13 +17,13 @@ from computepool.hub.settlement import hub_jobs
 from computepool.hub.settlement.verification import compare_jobs, probes, rechecks, violations
 
 
-class Listener(Protocol):
+class FollowUp(Protocol):
     """Is told of an errand that is over: its whole row, whatever became of it."""
 
     def __call__(self, hub: Hub, tx: Tx, errand: AnyRow, *, effects: Effects) -> None: ...
 
 
-_LISTENERS: dict[str, Listener] = {
+_LISTENERS: dict[str, FollowUp] = {
     compare_jobs.KIND: compare_jobs.answered,
     rechecks.KIND: rechecks.ended,
     probes.KIND: probes.ended,

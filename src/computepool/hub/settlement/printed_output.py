@@ -111,13 +111,13 @@ def _names(digest: str | None, text: str) -> bool:
     return hashlib.sha256(text.encode()).hexdigest() == digest
 
 
-class Printed(Protocol):
+class PrintedReport(Protocol):
     attempt_id: str
     printed: str | None
     printed_chars: int | None
 
 
-def printed_text(tx: Tx, run: Printed, arrivals: Arrivals | None) -> str | None:
+def printed_text(tx: Tx, run: PrintedReport, arrivals: Arrivals | None) -> str | None:
     """The whole of what it printed, if all of it was kept, and is short enough. `arrivals`: what came with the report."""
     if run.printed_chars is None or run.printed_chars > PRINTED_MAX:
         return None
@@ -125,14 +125,14 @@ def printed_text(tx: Tx, run: Printed, arrivals: Arrivals | None) -> str | None:
     return text if _names(run.printed, text) else None
 
 
-def _text(tx: Tx, run: Printed, arrivals: Arrivals | None) -> str:
+def _text(tx: Tx, run: PrintedReport, arrivals: Arrivals | None) -> str:
     return _kept(tx, run.attempt_id) + ("" if arrivals is None else arrivals.new_stdout(run.attempt_id))
 
 
 # the texts of several runs
 
 
-class Sent(Printed, Protocol):
+class Sent(PrintedReport, Protocol):
     kept_chars: int
     sent_bytes: int  #: of all that it wrote
     resumed_no: int | None

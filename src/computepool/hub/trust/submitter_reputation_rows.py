@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, delete, select
 
 from computepool.core.trust import submitter_reputation
-from computepool.core.trust.submitter_reputation import UNKNOWN, Conduct, Run
+from computepool.core.trust.submitter_reputation import UNKNOWN, Conduct, SubmitterEvent
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.reputation_tables import conducts
@@ -65,12 +65,12 @@ def _learn(connection: Connection, unknown: set[str], owners: dict[str, str]) ->
         owners.update((row.id, row.account_id) for row in rows)
 
 
-def _counts(run: Run, owners: Mapping[str, str]) -> bool:
+def _counts(run: SubmitterEvent, owners: Mapping[str, str]) -> bool:
     """On a node of somebody else; an actor that is no node (the hub) has none."""
     return owners.get(run.node_id, run.account_id) != run.account_id
 
 
-def _fold(runs: Iterable[Run], before: Mapping[str, Conduct]) -> dict[str, Conduct]:
+def _fold(runs: Iterable[SubmitterEvent], before: Mapping[str, Conduct]) -> dict[str, Conduct]:
     found: dict[str, Conduct] = {}
     for run in runs:
         known = found.get(run.account_id) or before.get(run.account_id, UNKNOWN)

@@ -259,7 +259,7 @@ def _merged(path: str) -> str:
 
 def _library_folder(search: Sequence[Path]) -> str:
     """Where this system's C library is: the loader looks there without being told."""
-    loader = (elf.needs(Path(os.path.realpath(sys.executable))) or elf.Needs()).interpreter
+    loader = (elf.needs(Path(os.path.realpath(sys.executable))) or elf.ElfNeeds()).interpreter
     home = next((folder for folder in search if (folder / "libc.so.6").is_file()), Path(loader).parent)
     return _merged(str(home)) if home.is_absolute() else "/usr/lib"
 

@@ -27,7 +27,7 @@ from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
 from computepool.agent.sandbox.backends.container import ContainerSandbox
 from computepool.agent.sandbox.backends.gvisor import GvisorSandbox
 from computepool.agent.sandbox.backends.process import ProcessSandbox
-from computepool.agent.sandbox.base import Limits, Policy, Process, Sandbox, SandboxError, Status
+from computepool.agent.sandbox.base import Limits, Process, Sandbox, SandboxError, SandboxPolicy, Status
 from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree, stage
 from computepool.agent.sandbox.selftest import attacks, isolation_evidence
@@ -180,7 +180,7 @@ class _Job:
             ["python3", "-I", "attacks.py", json.dumps(plan)],
             workdir=workdir,
             limits=_LIMITS,
-            policy=Policy(),
+            policy=SandboxPolicy(),
             stdin=stdin,
             stdout=self._output.fileno(),
             stderr=self._output.fileno(),

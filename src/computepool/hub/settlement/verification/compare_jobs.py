@@ -24,8 +24,8 @@ from computepool.hub.jobs.transitions import Effects
 from computepool.hub.settlement import hub_jobs, result_rows
 from computepool.hub.settlement.hub_jobs import Work
 from computepool.hub.settlement.verification import comparators, verification
-from computepool.hub.settlement.verification.comparators import Comparer, Wish
-from computepool.hub.settlement.verification.verification import Run
+from computepool.hub.settlement.verification.comparators import Comparer, Comparison
+from computepool.hub.settlement.verification.verification import ReportedRun
 
 KIND = "compare"
 #: What functions return that mean yes: Python's True, and NumPy's.
@@ -37,9 +37,9 @@ def decide(
     tx: Tx,
     job: AnyRow,
     *,
-    runs: Sequence[Run],
+    runs: Sequence[ReportedRun],
     effects: Effects,
-    wish: Wish | None = None,
+    wish: Comparison | None = None,
     arrivals: Arrivals | None = None,
     may_ask: bool = True,
 ) -> tuple[Decision, dict[str, Any]]:
@@ -75,8 +75,8 @@ def _ask(
     job: AnyRow,
     *,
     comparer: Comparer,
-    pair: tuple[Run, Run],
-    runs: Sequence[Run],
+    pair: tuple[ReportedRun, ReportedRun],
+    runs: Sequence[ReportedRun],
     effects: Effects,
 ) -> str | None:
     """The errand; None where the submitter cannot pay for it, or has removed the function."""

@@ -30,7 +30,7 @@ from computepool.hub.jobs.transitions import Effects
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.settlement import hub_jobs
 from computepool.hub.settlement.verification import comparators, probe_rows, recheck_rows, violations
-from computepool.hub.settlement.verification.verification import Verdict
+from computepool.hub.settlement.verification.verification import VerificationVerdict
 from computepool.hub.trust import reputation_rows
 
 KIND = "probe"
@@ -73,7 +73,7 @@ def _candidates(hub: Hub, connection: Connection, *, node_id: str, owner: str) -
     rows = probe_rows.confirmed(
         connection,
         kind=KIND,
-        verdict=Verdict.CONFIRMED.value,
+        verdict=VerificationVerdict.CONFIRMED.value,
         owner_id=owner,
         created_before_ms=now_ms - round(hub.settings.ban_submitter_days * DAY_MS),
         since_id=make_id("job", max(0, now_ms - round(hub.settings.probe_age_s * 1000)), bytes(10)),
@@ -132,7 +132,7 @@ def ended(hub: Hub, tx: Tx, errand: AnyRow, *, effects: Effects) -> None:
     """One that did not succeed says nothing: there will be another."""
     _, job_id, _ = hub_jobs.parts(errand.errand)
     job = job_rows.lock_jobs(tx, [job_id])[job_id]
-    if errand.state != JobState.SUCCEEDED or job.verdict != Verdict.CONFIRMED:
+    if errand.state != JobState.SUCCEEDED or job.verdict != VerificationVerdict.CONFIRMED:
         return
     words: Sequence[tuple[AnyRow, AnyRow]] = [
         (row, recheck_rows.accepted_attempt(tx.connection, row)) for row in (job, errand)

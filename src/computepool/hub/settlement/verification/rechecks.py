@@ -15,7 +15,7 @@ from computepool.core.jobs.lifecycle import AttemptState, JobState
 from computepool.core.money.money import CREDIT
 from computepool.core.trust import verification as rules
 from computepool.core.trust.reputation import RECHECKED, REFUTED_ACTION, VERIFIED_ACTION
-from computepool.core.trust.verification import Mode, Policy, Result, Ruling
+from computepool.core.trust.verification import Mode, Result, Ruling, VerificationPolicy
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Connection, Tx
@@ -25,7 +25,7 @@ from computepool.hub.jobs.transitions import Effects
 from computepool.hub.money import holds
 from computepool.hub.settlement import hub_jobs
 from computepool.hub.settlement.verification import comparators, recheck_rows, violations
-from computepool.hub.settlement.verification.verification import Verdict
+from computepool.hub.settlement.verification.verification import VerificationVerdict
 
 KIND = "recheck"
 REFUTED_RESULT_ACTION = "result.refuted"
@@ -34,8 +34,8 @@ _ERRANDS_MAX = 2
 #: A slower or dearer node may take its time, within reason.
 _DEARER_MAX = 2
 _SMALL = CREDIT // 100
-_BELIEVED = (Verdict.UNCHECKED.value, Verdict.ALONE.value)
-_POLICY = Policy(Mode.ADAPTIVE)
+_BELIEVED = (VerificationVerdict.UNCHECKED.value, VerificationVerdict.ALONE.value)
+_POLICY = VerificationPolicy(Mode.ADAPTIVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def _words(connection: Connection, job: AnyRow, number: int) -> list[_Word]:
 
 
 def _confirm(hub: Hub, tx: Tx, word: _Word, *, counts: bool) -> None:
-    recheck_rows.change_verdict(tx, word.job.id, before=_BELIEVED, after=Verdict.CONFIRMED.value)
+    recheck_rows.change_verdict(tx, word.job.id, before=_BELIEVED, after=VerificationVerdict.CONFIRMED.value)
     if word.job.held_until_ms:  # from now on its pay waits no longer than any other
         matures_ms = word.job.finished_at_ms + hub.settings.holdback_ms
         recheck_rows.hold_until(tx, word.job.id, min(word.job.held_until_ms, max(1, matures_ms)))
@@ -150,7 +150,7 @@ def _confirm(hub: Hub, tx: Tx, word: _Word, *, counts: bool) -> None:
 def _refute(hub: Hub, tx: Tx, word: _Word, *, refuters: Sequence[_Word], effects: Effects) -> None:
     """A strike, the money back, and a word to whom the result was given. `refuters`: they have the right one."""
     job, right = word.job, refuters[0].job
-    recheck_rows.change_verdict(tx, job.id, before=_BELIEVED, after=Verdict.REFUTED.value)
+    recheck_rows.change_verdict(tx, job.id, before=_BELIEVED, after=VerificationVerdict.REFUTED.value)
     back = holds.take_back(tx, job, attempt=word.attempt)
     if job.held_until_ms:
         recheck_rows.hold_until(tx, job.id, 0)
@@ -203,7 +203,7 @@ def _hand_over(tx: Tx, job: AnyRow, right: AnyRow) -> None:
 
 def corrected(connection: Connection, job: AnyRow) -> tuple[AnyRow, Sequence[AnyRow]] | None:
     """The errand with the right result of a job whose own was wrong, and its files."""
-    if job.verdict != Verdict.REFUTED or job.errand is not None:
+    if job.verdict != VerificationVerdict.REFUTED or job.errand is not None:
         return None
     right = recheck_rows.find_errand(connection, f"{KIND}:{job.id}:{_ERRANDS_MAX}")
     if right is None:

@@ -48,7 +48,11 @@ async def start_checks(hub: Hub) -> Effects:
     limit, after = hub.settings.recheck_max, hub.held_looked_at
     rows = await hub.store.read(
         lambda connection: recheck_rows.held(
-            connection, kind=rechecks.KIND, verdict=verification.Verdict.ALONE.value, after=after, limit=limit
+            connection,
+            kind=rechecks.KIND,
+            verdict=verification.VerificationVerdict.ALONE.value,
+            after=after,
+            limit=limit,
         )
     )
     hub.held_looked_at = rows[-1].id if len(rows) == limit else ""
