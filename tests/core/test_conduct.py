@@ -13,9 +13,9 @@ from computepool.core.trust.reputation import NEWCOMER_SCORE, Evidence, Reputati
 from computepool.core.trust.reputation import recompute as of_node
 from computepool.core.trust.submitter_reputation import (
     UNKNOWN,
-    Conduct,
     Deed,
     SubmitterEvent,
+    SubmitterReputation,
     read,
     recompute,
     update,
@@ -29,7 +29,7 @@ runs = st.lists(
 )
 
 
-def after(*deeds: Deed, at_ms: int = 0) -> Conduct:
+def after(*deeds: Deed, at_ms: int = 0) -> SubmitterReputation:
     return recompute([SubmitterEvent("a", "n", deed, at_ms) for deed in deeds])
 
 

@@ -312,4 +312,4 @@ def test_an_heir_is_never_better_off_than_a_newcomer_or_the_one_before(
     assert heir.score(now_ms) == min(NEWCOMER_SCORE, before.score(now_ms))
     assert (heir.streak, heir.dues, heir.tenure_days, heir.verified) == (0, 0, 0, 0)
     assert heir.banned(now_ms) == before.banned(now_ms)
-    assert heir.strikes_lately(now_ms) == before.strikes_lately(now_ms)
+    assert heir.recent_violations(now_ms) == before.recent_violations(now_ms)

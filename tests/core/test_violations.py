@@ -108,7 +108,7 @@ def test_what_the_tests_decide() -> None:
         "no record meanwhile"
     )
     cleared = probed(suspect, WRONG, *[RIGHT] * PROBES_RIGHT)
-    assert (cleared.probation_at_ms, cleared.banned_at_ms, cleared.strikes_lately(3 * DAY_MS)) == (0, 0, 0)
+    assert (cleared.probation_at_ms, cleared.banned_at_ms, cleared.recent_violations(3 * DAY_MS)) == (0, 0, 0)
     assert probed(suspect, RIGHT, RIGHT, WRONG, WRONG).banned_at_ms
     assert probed(NEWCOMER, WRONG, WRONG) == NEWCOMER, "only who is on probation is tested"
     again = wrong(1, 2, 1, begin=cleared, at_ms=3 * DAY_MS)

@@ -22,7 +22,7 @@ from computepool.hub.db.signals import Signals
 from computepool.hub.identity.hub_secrets import Secrets
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.memory.live_view import MeshMemory, Watched
-from computepool.hub.memory.loop_health import Beats
+from computepool.hub.memory.loop_health import LoopHealth
 from computepool.hub.memory.registry import Registry
 from computepool.hub.memory.submitters import Submitters
 from computepool.hub.settings import Settings
@@ -142,18 +142,18 @@ class Hub:
     submitters: Submitters = field(init=False)
     uses: dict[str, Use] = field(default_factory=dict)  #: by account, for its quotas
     ceilings: Ceilings = field(default_factory=Ceilings)  #: of jobs that name none
-    ripened: int | None = (
+    matured: int | None = (
         None  #: the transfer up to which all earnings were looked at; none: look at everybody's
     )
-    ripened_soon: int | None = None  #: the same for owners whose earnings mature sooner
+    matured_soon: int | None = None  #: the same for owners whose earnings mature sooner
     boards: dict[str, tuple[int, LeaderboardView]] = field(
         default_factory=dict
     )  #: by order; when made, and what
     group_owners: dict[str, str] = field(default_factory=dict)
     peers: Peers = field(default_factory=Peers)  #: run times of the same jobs on different nodes
     runs: list[TimedRun] = field(default_factory=list)  #: not compared yet
-    paces_touched: set[str] = field(default_factory=set)  #: nodes whose pace is not stored yet
-    paces_saved_ms: int = 0
+    speeds_touched: set[str] = field(default_factory=set)  #: nodes whose pace is not stored yet
+    speeds_saved_ms: int = 0
     run_times: RunTimes = field(default_factory=RunTimes)  #: of programs whose runs agreed
     varying: set[tuple[str, str]] = field(
         default_factory=set
@@ -187,7 +187,7 @@ class Hub:
         default_factory=asyncio.Lock
     )  #: while jobs are on their way to nodes: chosen for them, and not yet in their sessions
     blob_threads: ThreadPoolExecutor = field(default_factory=_blob_threads)
-    beats: Beats = field(init=False)  #: of the loops
+    loop_health: LoopHealth = field(init=False)  #: of the loops
     check: CheckView = field(default_factory=no_check)  #: the last look at the database's rules, or this one
     tasks: set[asyncio.Task[None]] = field(
         default_factory=set
@@ -199,7 +199,7 @@ class Hub:
     def __post_init__(self) -> None:
         self.specs = SpecCache(self.store)
         self.submitters = Submitters(self.clock)
-        self.beats = Beats(self.clock)
+        self.loop_health = LoopHealth(self.clock)
         self.started_at_ms = self.clock.now_ms()
 
     def now_ms(self) -> int:

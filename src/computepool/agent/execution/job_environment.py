@@ -58,7 +58,7 @@ def _packages(cache_dir: Path) -> dict[str, Path]:
     }
 
 
-class Surroundings:
+class JobEnvironment:
     def __init__(
         self,
         sandbox: Sandbox,

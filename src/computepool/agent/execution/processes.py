@@ -12,7 +12,7 @@ from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.execution.attempt_result import AttemptResult, of_exit
 from computepool.agent.execution.attempts import Attempt, OutputSink
-from computepool.agent.execution.job_environment import Surroundings
+from computepool.agent.execution.job_environment import JobEnvironment
 from computepool.agent.execution.logs import NOTHING_PRINTED, STDERR, STDOUT
 from computepool.agent.execution.specs import read_script
 from computepool.agent.execution.staging import place_bytes, place_inputs, send_outputs
@@ -37,7 +37,7 @@ _SCRIPT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 class ProcessRunner:
     def __init__(
         self,
-        surroundings: Surroundings,
+        job_environment: JobEnvironment,
         provisions: Provisions,
         cache: ArtifactCache,
         *,
@@ -48,7 +48,7 @@ class ProcessRunner:
         clock: AgentClock,
         limits: AgentLimits,
     ) -> None:
-        self._surroundings = surroundings
+        self._job_environment = job_environment
         self._provisions = provisions
         self._cache = cache
         self._uploader = uploader
@@ -100,7 +100,7 @@ class ProcessRunner:
                 await attempt.prepare(place_inputs(self._cache, attempt.spec.inputs, workdir))
             if attempt.grant.checkpoint is not None:
                 await attempt.prepare(self._keeper.restore(attempt, workdir))
-            attempt.proxy = await self._surroundings.open_network(
+            attempt.proxy = await self._job_environment.open_network(
                 attempt.spec.net, label=attempt.grant.job_id
             )
             run = self._start(attempt, argv, workdir, provision=provision)
@@ -137,7 +137,7 @@ class ProcessRunner:
             "COMPUTEPOOL_SLICES": str(grant.items),
             "COMPUTEPOOL_MOVES": "1" if spec.spec.moves else "",
         }
-        policy = self._surroundings.policy(
+        policy = self._job_environment.policy(
             workdir,
             limits=spec.limits,
             env=env,
@@ -149,12 +149,12 @@ class ProcessRunner:
             saves=spec.spec.saves,
             leased=True,
         )
-        command = self._surroundings.command(argv, workdir=workdir, policy=policy, proxy=attempt.proxy)
+        command = self._job_environment.command(argv, workdir=workdir, policy=policy, proxy=attempt.proxy)
         readers, writers = zip(os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC), strict=True)
         for fd in writers:
             os.fchmod(fd, 0o622)  # As another user, a job could otherwise not open /dev/stdout.
         try:
-            process = self._surroundings.sandbox.spawn(
+            process = self._job_environment.sandbox.spawn(
                 command,
                 workdir=workdir,
                 limits=spec.limits,

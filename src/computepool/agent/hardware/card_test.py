@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from computepool.agent.execution.job_environment import Surroundings
+from computepool.agent.execution.job_environment import JobEnvironment
 from computepool.agent.hardware.gpus import DetectedCard
 from computepool.agent.sandbox.base import Limits, Sandbox, SandboxError
 from computepool.agent.sandbox.runtime.runtime import Runtime
@@ -34,12 +34,12 @@ def reason_against(
     nvidia = [card for card in cards if card.maker == "nvidia"]
     if not nvidia:
         return ""
-    surroundings = Surroundings(sandbox, runtime, nvidia)
+    job_environment = JobEnvironment(sandbox, runtime, nvidia)
     workdir = Path(tempfile.mkdtemp(prefix="cards-", dir=work_dir))
     reader, writer = os.pipe2(os.O_CLOEXEC)
     os.fchmod(writer, 0o622)
     try:
-        policy = surroundings.policy(workdir, limits=_LIMITS, env={}, cards=range(len(nvidia)))
+        policy = job_environment.policy(workdir, limits=_LIMITS, env={}, cards=range(len(nvidia)))
         argv = ["python3", "-c", _SCRIPT, str(len(nvidia))]
         process = sandbox.spawn(argv, workdir=workdir, limits=_LIMITS, policy=policy, stderr=writer)
         os.close(writer)

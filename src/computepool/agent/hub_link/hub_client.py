@@ -158,10 +158,10 @@ class HubClient:
             fetched.append(self._clock.steady() - begin)
         return min(trips), size, min(fetched)
 
-    async def homecoming(self, group_id: str) -> HomecomingView:
+    async def result_delivery(self, group_id: str) -> HomecomingView:
         return _parsed(HomecomingView, await self._send("GET", f"/homecomings/{quote(group_id, safe='')}"))
 
-    async def homecoming_items(self, group_id: str, *, after: str | None) -> ItemPage:
+    async def result_delivery_items(self, group_id: str, *, after: str | None) -> ItemPage:
         query = "" if after is None else f"?after={quote(after, safe='')}"
         path = f"/homecomings/{quote(group_id, safe='')}/items{query}"
         return _parsed(ItemPage, await self._send("GET", path))

@@ -92,7 +92,7 @@ class NodeLoop:
         self._poll: asyncio.Task[NextReply] | None = None
         self._refusals = 0
         self._progress_told_at = 0.0
-        self.on_homecoming: Callable[[list[str]], None] = lambda _: (
+        self.on_result_delivery: Callable[[list[str]], None] = lambda _: (
             None
         )  #: told which groups wait for this node
         self.ask_to_save: Callable[[Attempt], bool] = lambda _: (
@@ -221,7 +221,7 @@ class NodeLoop:
 
     # ------------------------------------------------------------ the long poll
     async def _poll_loop(self) -> None:
-        strikes = 0
+        refusals = 0
         wait_ms = self._limits.first_wait_ms
         while True:
             asked_at = self._clock.boot_time()
@@ -229,8 +229,8 @@ class NodeLoop:
             try:
                 reply = await self._parked(request)
             except Unauthenticated as error:
-                strikes += 1
-                if strikes >= UNAUTHENTICATED_MAX:
+                refusals += 1
+                if refusals >= UNAUTHENTICATED_MAX:
                     raise _unknown_node(error) from error
                 continue
             except ComputePoolError as error:
@@ -238,7 +238,7 @@ class NodeLoop:
                     raise  # at its start somebody is there to read it; later the hub may change its mind
                 await self._pause_after(error)
                 continue
-            strikes = 0
+            refusals = 0
             if reply is None:  # Broken off, because the state changed.
                 continue
             self._backoff.reset()
@@ -335,7 +335,7 @@ class NodeLoop:
         if reply.measure:
             self.on_measure(reply.measure)
         if reply.homecoming is not None:
-            self.on_homecoming(reply.homecoming)
+            self.on_result_delivery(reply.homecoming)
 
     def _take(self, reply: NextReply, asked_at: float) -> None:
         # By id first: one reply may say the same thing twice too.

@@ -63,7 +63,7 @@ class NoRoom(Exception):
     """The disk is too full; the words say how much is missing where."""
 
 
-class Homecoming:
+class ResultDelivery:
     """One task per group; what they fetch at the same moment is bounded for all of them together."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Homecoming:
         self._clock = clock
         self._limits = limits
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._turn = asyncio.Semaphore(limits.homecomings_max)
+        self._turn = asyncio.Semaphore(limits.result_deliveries_max)
         self._slots = asyncio.Semaphore(limits.transfers_max)
         self._swept = False
 
@@ -131,7 +131,7 @@ class Homecoming:
             await asyncio.sleep(delay_s)
 
     async def _fetch(self, group_id: str) -> None:
-        view = await self._client.homecoming(group_id)
+        view = await self._client.result_delivery(group_id)
         if view.summary.id != group_id or view.summary.account_id != self._identity.owner:
             raise NotFound("The group is not this node's owner's.")
         try:
@@ -252,7 +252,7 @@ class _Pull:
 
     async def _still_waits(self) -> HomecomingView:
         """Of a group that does not wait for this node any more, every file looks as if it were gone."""
-        now = await self._client.homecoming(self._view.summary.id)
+        now = await self._client.result_delivery(self._view.summary.id)
         if now.round != self._view.round:
             raise Unavailable("the group was completed once more meanwhile")
         return now
@@ -274,7 +274,7 @@ class _Pull:
         after: str | None = None
         with (self.folder / RESULTS).open("w", encoding="utf-8") as lines:
             while True:
-                page = await self._client.homecoming_items(group_id, after=after)
+                page = await self._client.result_delivery_items(group_id, after=after)
                 self._check_room(sum(len(item.result or "") for item in page.items))
                 await self._take(page.items, lines)
                 after = page.next

@@ -117,7 +117,7 @@ class FunctionRunner:
         key = attempt.spec.worker_key(attempt.grant.account_id, tuple(attempt.grant.gpus))
         while True:
             worker = lane.worker
-            if worker is None or not worker.willing or worker.key != key or self._pool.worn(worker):
+            if worker is None or not worker.willing or worker.key != key or self._pool.is_worn_out(worker):
                 self.release(lane)
                 worker = lane.worker = await attempt.prepare(
                     self._pool.take(key, lane.cpu_ids, note=partial(self._sink.note, attempt))
@@ -162,7 +162,7 @@ class FunctionRunner:
         if (
             worker.sent > limits.worker_ahead_max // 2
             or lane.fed >= len(lane.waiting)
-            or self._pool.worn(worker)
+            or self._pool.is_worn_out(worker)
         ):
             return
         if worker.last_call_s is None or worker.last_call_s > limits.worker_ahead_below_s:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.execution.job_environment import Surroundings
+from computepool.agent.execution.job_environment import JobEnvironment
 from computepool.agent.execution.specs import WorkerKey
 from computepool.agent.execution.staging import place_inputs
 from computepool.agent.network.egress import EgressProxy
@@ -29,7 +29,7 @@ _CHANNEL_FD = 3
 class WorkerPool:
     def __init__(
         self,
-        surroundings: Surroundings,
+        job_environment: JobEnvironment,
         provisions: Provisions,
         cache: ArtifactCache,
         *,
@@ -38,7 +38,7 @@ class WorkerPool:
         clock: AgentClock,
         limits: AgentLimits,
     ) -> None:
-        self._surroundings = surroundings
+        self._job_environment = job_environment
         self._provisions = provisions
         self._cache = cache
         self._sweeper = sweeper
@@ -76,7 +76,7 @@ class WorkerPool:
         self._in_use.discard(worker)
         if not worker.alive:
             self._clean_up(worker)
-        elif not worker.willing or worker.sent or self.worn(worker):
+        elif not worker.willing or worker.sent or self.is_worn_out(worker):
             worker.kill(Status.CANCELLED)
         else:
             worker.idle_since = self._clock.steady()
@@ -84,7 +84,7 @@ class WorkerPool:
                 worker.proxy.rest()
             self._idle.setdefault(worker.key, []).append(worker)
 
-    def worn(self, worker: WorkerHandle) -> bool:
+    def is_worn_out(self, worker: WorkerHandle) -> bool:
         return (
             worker.served >= self._limits.worker_jobs_max
             or len(worker.functions) >= self._limits.worker_functions_max
@@ -112,7 +112,7 @@ class WorkerPool:
         proxy = None
         try:
             await place_inputs(self._cache, key.inputs, workdir)
-            proxy = await self._surroundings.open_network(key.net, label=f"a worker of {key.account}")
+            proxy = await self._job_environment.open_network(key.net, label=f"a worker of {key.account}")
             worker = self._spawn(key, workdir, provision, proxy=proxy, cpu_ids=cpu_ids)
             worker.proxy = proxy
         except BaseException:
@@ -136,9 +136,9 @@ class WorkerPool:
     ) -> WorkerHandle:
         channel, theirs = channel_pair()
         files = output_file(self._folders.parent), output_file(self._folders.parent)
-        surroundings, interpreter = self._surroundings, provision.interpreter
+        job_environment, interpreter = self._job_environment, provision.interpreter
         try:
-            policy = surroundings.policy(
+            policy = job_environment.policy(
                 workdir,
                 limits=key.limits,
                 env=dict(key.env),
@@ -150,13 +150,13 @@ class WorkerPool:
                 cpu_ids=cpu_ids,
                 leased=True,
             )
-            script = surroundings.sandbox.inside(
-                surroundings.worker_script(interpreter), workdir=workdir, policy=policy
+            script = job_environment.sandbox.inside(
+                job_environment.worker_script(interpreter), workdir=workdir, policy=policy
             )
-            python = surroundings.python(workdir=workdir, policy=policy, interpreter=interpreter)
+            python = job_environment.python(workdir=workdir, policy=policy, interpreter=interpreter)
             argv = [python, "-s", script, str(_CHANNEL_FD)]
-            process = surroundings.sandbox.spawn(
-                surroundings.command(argv, workdir=workdir, policy=policy, proxy=proxy),
+            process = job_environment.sandbox.spawn(
+                job_environment.command(argv, workdir=workdir, policy=policy, proxy=proxy),
                 workdir=workdir,
                 limits=key.limits,
                 policy=policy,

@@ -205,7 +205,7 @@ def _transfers(receipt: Receipt) -> Iterator[ReceiptCheck]:
 
 
 def _sides(rows: list[ReceiptTransfer]) -> dict[tuple[str, str, str], int]:
-    """Amounts by kind and accounts; refunds may go back to two purses of the submitter."""
+    """Amounts by kind and accounts; refunds may go back to two balances of the submitter."""
     found: dict[tuple[str, str, str], int] = {}
     for row in rows:
         target = "back" if row.kind == Kind.REFUND and row.credit in _own(row.debit) else row.credit

@@ -322,11 +322,11 @@ def _trust_fields(known: ReputationView) -> list[tuple[str, output.Cell]]:
         ("tenure", f"{known.tenure_days} days, {known.verified_days} of them verified"),
         ("trusted with", cap),
         ("streak", f"{known.streak} verified in a row"),
-        ("strikes", _strikes(known)),
+        ("strikes", _violations(known)),
     ]
 
 
-def _strikes(known: ReputationView) -> str:
+def _violations(known: ReputationView) -> str:
     """Only the last few are remembered by their time; once a node is banned that says nothing any more."""
     if known.banned_at_ms is not None:
         return f"{known.strikes}: banned {output.ago(known.banned_at_ms)}"

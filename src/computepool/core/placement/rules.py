@@ -40,7 +40,7 @@ class Rules:
     minutes_max: int | None = None
     ram_mb_max: int | None = None
     disk_mb_max: int | None = None
-    score_min: float = 0.0  #: of the submitter's conduct, from 0 to 1. Only the hub knows the scores
+    score_min: float = 0.0  #: of the submitter's reputation, from 0 to 1. Only the hub knows the scores
 
     @property
     def empty(self) -> bool:

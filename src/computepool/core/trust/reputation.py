@@ -3,7 +3,7 @@
 The arithmetic is in discounting.py. What is stored is a cache of the events: `recompute` makes it again.
 
 Beside it, and never mixed with it, stands integrity: how many of a node's results in a row were compared and agreed (its
-streak), how often one was proven wrong (strikes), and what follows from that (violations.py): probation, and the ban.
+streak), how often one was proven wrong (violations), and what follows from that (violations.py): probation, and the ban.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from computepool.core.trust.violations import PROBES_RIGHT, PROBES_WRONG, Violat
 #: nobody checked counts a quarter, as in the score: where jobs ask for no check, dues are paid too, only later.
 DUES_SUCCESSES: Final = 5
 QUARTERS: Final = 4
-STRIKES_MAX: Final = violations.VIOLATIONS_MAX
-STRIKES_WINDOW_MS: Final = violations.WINDOW_MS
+VIOLATIONS_MAX: Final = violations.VIOLATIONS_MAX
+VIOLATIONS_WINDOW_MS: Final = violations.WINDOW_MS
 #: After so many verified days of one of its nodes, an owner's earnings mature sooner.
 TENURED_DAYS: Final = 30
 EXPOSURE_BASE: Final = 50 * CREDIT
@@ -115,7 +115,7 @@ class Reputation:
         """Whether it may not work for others. A ban does not end by itself, whatever the time."""
         return 0 < self.banned_at_ms <= now_ms
 
-    def strikes_lately(self, now_ms: int) -> int:
+    def recent_violations(self, now_ms: int) -> int:
         """Within the window, and since it was last cleared: the third one puts it on probation."""
         return len(violations.recent(self.violations, now_ms, after_ms=self.cleared_at_ms))
 
@@ -183,7 +183,7 @@ def _served(before: Reputation, outcome: ReputationEvent, *, fresh: bool) -> Rep
     )
 
 
-def _struck(before: Reputation, outcome: ReputationEvent) -> Reputation:
+def _penalise(before: Reputation, outcome: ReputationEvent) -> Reputation:
     """A wrong result: trust begins anew. Several put the node on probation; where that cleared it, yet more may ban it."""
     at_ms = outcome.at_ms
     wrong = Violation(at_ms, outcome.by, outcome.old, outcome.refuters)
@@ -232,7 +232,7 @@ def _padded(before: Reputation, _outcome: ReputationEvent) -> Reputation:
 
 
 _INTEGRITY: Final[Mapping[Evidence, Callable[[Reputation, ReputationEvent], Reputation]]] = {
-    Evidence.REFUTED: _struck,
+    Evidence.REFUTED: _penalise,
     Evidence.PADDED: _padded,
     Evidence.PROBE_RIGHT: _probed,
     Evidence.PROBE_WRONG: _probed,
@@ -241,7 +241,7 @@ _INTEGRITY: Final[Mapping[Evidence, Callable[[Reputation, ReputationEvent], Repu
 
 
 def _within_window(at_ms: int, now_ms: int) -> bool:
-    return at_ms > 0 and now_ms - at_ms < STRIKES_WINDOW_MS
+    return at_ms > 0 and now_ms - at_ms < VIOLATIONS_WINDOW_MS
 
 
 def inherited(before: Reputation, at_ms: int) -> Reputation:
@@ -249,7 +249,7 @@ def inherited(before: Reputation, at_ms: int) -> Reputation:
 
     What counts against it stays; streak, dues and tenure have to be earned again.
     """
-    suspect = before.banned_at_ms or before.probation_at_ms or before.strikes_lately(at_ms)
+    suspect = before.banned_at_ms or before.probation_at_ms or before.recent_violations(at_ms)
     if not suspect and before.score(at_ms) >= NEWCOMER_SCORE:
         return NEWCOMER
     kept = replace(NEWCOMER, strikes=before.strikes, banned_at_ms=before.banned_at_ms)

@@ -44,7 +44,7 @@ HARMFUL: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conduct:
+class SubmitterReputation:
     """What a submitter's runs came to. The default is somebody of whom nothing is known."""
 
     success: int = 0  #: S, in parts of an outcome, at `changed_at_ms`
@@ -60,7 +60,7 @@ class Conduct:
         return score_of(*faded(self.success, self.failure, quiet_ms=now_ms - self.changed_at_ms))
 
 
-UNKNOWN: Final = Conduct()
+UNKNOWN: Final = SubmitterReputation()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class SubmitterEvent:
     at_ms: int
 
 
-def update(before: Conduct, run: SubmitterEvent) -> Conduct:
+def update(before: SubmitterReputation, run: SubmitterEvent) -> SubmitterReputation:
     at_ms = run.at_ms
     quiet_ms = at_ms - before.changed_at_ms
     success, failure = weighed(*faded(before.success, before.failure, quiet_ms=quiet_ms), WEIGHTS[run.deed])
@@ -89,7 +89,7 @@ def update(before: Conduct, run: SubmitterEvent) -> Conduct:
     )
 
 
-def recompute(runs: Iterable[SubmitterEvent], begin: Conduct = UNKNOWN) -> Conduct:
+def recompute(runs: Iterable[SubmitterEvent], begin: SubmitterReputation = UNKNOWN) -> SubmitterReputation:
     for run in runs:
         begin = update(begin, run)
     return begin

@@ -99,7 +99,7 @@ def _facts(row: AnyRow) -> ArtifactReference:
 def _rules(hub: Hub, row: AnyRow) -> KeepRules:
     keep_s = hub.settings.artifact_keep_s if row.artifact_keep_s is None else row.artifact_keep_s
     if row.account_id == POOL_ACCOUNT:
-        keep_s = 0  # what its errands needed is somebody else's
+        keep_s = 0  # what its hub jobs needed is somebody else's
     return KeepRules(
         keep_ms=round(keep_s * 1000), unreported_ms=max(0, round(hub.settings.unreported_keep_s * 1000))
     )

@@ -24,7 +24,7 @@ class Beat:
         return now_ms - (self.ran_at_ms or self.since_ms)
 
 
-class Beats:
+class LoopHealth:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._known: dict[str, Beat] = {}

@@ -48,7 +48,7 @@ class LiveAttempt:
     lane: Lane
     grant: Grant
     since_ms: int  #: when it was leased
-    errand: bool = False
+    hub_job: bool = False
     running: bool = False
     delivered: bool = False
     said: RunningAttempt | None = None  #: the node's last word about it
@@ -77,7 +77,9 @@ class NodeSession:
     measure: str = ""  #: the measurement that was asked for and is not answered
     measure_told: bool = False
     measure_asked_ms: int = 0
-    homecoming: list[str] = field(default_factory=list)  #: groups whose home it is, and that wait for it
+    result_deliveries: list[str] = field(
+        default_factory=list
+    )  #: groups whose home it is, and that wait for it
     home_due: bool = False  #: what the store says of these may have changed
     place: Place = NOWHERE  #: on the map
 
@@ -201,7 +203,7 @@ class Registry:
         grant: Grant,
         *,
         since_ms: int,
-        errand: bool = False,
+        hub_job: bool = False,
         delivered: bool = False,
         running: bool = False,
     ) -> None:
@@ -212,7 +214,7 @@ class Registry:
             lane=lane,
             grant=grant,
             since_ms=since_ms,
-            errand=errand,
+            hub_job=hub_job,
             delivered=delivered,
             running=running,
         )

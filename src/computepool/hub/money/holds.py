@@ -117,8 +117,8 @@ def take_back(tx: Tx, job: AnyRow, *, attempt: AnyRow) -> int:
     # Earnings of this owner do not mature meanwhile, on whichever hub.
     account_rows.lock_accounts(tx, [attempt.owner_id])
     parts = ledger_rows.by_keys(tx.connection, [settle_key(job.id)])
-    purse = ledger.earn(attempt.owner_id)
-    pay = next((row for row in parts if row.kind == Kind.PAY and row.credit == purse), None)
+    earnings = ledger.earn(attempt.owner_id)
+    pay = next((row for row in parts if row.kind == Kind.PAY and row.credit == earnings), None)
     if pay is None or _has_matured(tx, job, pay, owner_id=attempt.owner_id):
         return 0
     fee = sum(row.amount for row in parts if row.kind == Kind.FEE)
@@ -132,9 +132,9 @@ def _has_matured(tx: Tx, job: AnyRow, pay: AnyRow, *, owner_id: str) -> bool:
     """Or is about to, by a unit before this one in the same transaction."""
     if job.held_until_ms is not None:  # it matures by itself
         return not job.held_until_ms
-    purse = ledger.earn(owner_id)
+    earnings = ledger.earn(owner_id)
     maturing = any(
-        row["kind"] == Kind.MATURE and row["debit"] == purse and row["job_id"] is None
+        row["kind"] == Kind.MATURE and row["debit"] == earnings and row["job_id"] is None
         for row in tx.posted_before
     )
     return maturing or bool(pay.seq <= ledger_rows.matured_up_to(tx.connection, owner_id))

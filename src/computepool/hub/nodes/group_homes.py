@@ -1,4 +1,4 @@
-"""Homes: the node where a group's results go, and what is told about it. The node's own side is in homecoming.py."""
+"""Homes: the node where a group's results go, and what is told about it. The node's own side is in result_delivery.py."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def load(hub: Hub, session: NodeSession) -> None:
     """Which groups wait for this node, by the store's word."""
     session.home_due = False
     node_id = session.node_id
-    session.homecoming = await hub.store.read(
+    session.result_deliveries = await hub.store.read(
         lambda connection: group_rows.coming_home(connection, node_id=node_id, limit=TOLD_MAX)
     )
 

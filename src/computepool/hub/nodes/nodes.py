@@ -102,8 +102,8 @@ def view(hub: Hub, row: AnyRow, principal: Principal | None, *, background: Node
 
 
 def _pardonable(principal: Principal | None, known: Reputation) -> bool:
-    struck = bool(known.banned_at_ms or known.struck_at_ms)
-    return struck and principal is not None and principal.is_admin
+    penalised = bool(known.banned_at_ms or known.struck_at_ms)
+    return penalised and principal is not None and principal.is_admin
 
 
 async def get(hub: Hub, principal: Principal, node_id: str) -> NodeView:

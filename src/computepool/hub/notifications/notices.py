@@ -137,7 +137,7 @@ class _About:
 
     def _finished(self, row: AnyRow) -> dict[str, Any] | None:
         job = self._jobs.get(row.job_id)
-        if job is None or job.errand is not None:  # the hub's own errands are nobody's business
+        if job is None or job.errand is not None:  # hub jobs are nobody's business
             return None
         words = {"key": job.key and job.key[:_NAMES_MAX], "name": job.name[:_NAMES_MAX]}
         return {

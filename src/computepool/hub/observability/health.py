@@ -42,7 +42,7 @@ async def view(hub: Hub) -> HealthView:
             _database(hub, known, took_ms=took_ms),
             *(make(hub, known) for make in _PARTS),
         ]
-    loops = [_loop(beat, hub.now_ms()) for beat in hub.beats.all()]
+    loops = [_loop(beat, hub.now_ms()) for beat in hub.loop_health.all()]
     parts = [*found, await _disk(hub), await _artifacts(hub), _loops(loops)]
     state = max((part.state for part in parts), key=_WORST.index)
     return HealthView(

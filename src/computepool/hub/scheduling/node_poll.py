@@ -170,7 +170,7 @@ async def _arrive(
     await _refresh_state(hub, session)
     await reputation.refresh(hub, [node.node_id])
     await group_homes.load(hub, session)
-    session.home_due = session.home_due or bool(session.homecoming)
+    session.home_due = session.home_due or bool(session.result_deliveries)
     return session, effects
 
 
@@ -215,7 +215,7 @@ def _adopt(
             lanes[attempt.lane],
             grant_from_row(attempt, kept.get(attempt.id)),
             since_ms=attempt.leased_at_ms,
-            errand=attempt.errand is not None,
+            hub_job=attempt.errand is not None,
             delivered=attempt.id in holding,
             running=attempt.state == AttemptState.RUNNING,
         )
@@ -313,7 +313,7 @@ def _reply(
         state=session.state.value,
         status=registry.status(session, base["hub_time_ms"]).value,
         measure=measure or None,
-        homecoming=session.homecoming if deliver else None,
+        homecoming=session.result_deliveries if deliver else None,
         **_granted(hub, session.node_id, grants),
     )
 

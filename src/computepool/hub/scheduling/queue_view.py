@@ -42,7 +42,7 @@ def _visible(session: NodeSession, principal: Principal) -> list[LiveAttempt]:
     seen = [
         attempt
         for attempt in session.attempts.values()
-        if principal.is_admin or (attempt.grant.account_id == principal.account_id and not attempt.errand)
+        if principal.is_admin or (attempt.grant.account_id == principal.account_id and not attempt.hub_job)
     ]
     return sorted(seen, key=lambda attempt: (not attempt.running, attempt.since_ms, attempt.id))[
         :_LEASES_SHOWN

@@ -278,7 +278,7 @@ class _Settling:
         if report.reason is Reason.OUTPUT_MISMATCH:
             action, after = REFUTED_ACTION, AttemptState.REFUTED
             self.reported[-1]["new_state"] = after.value
-            self.settled.effects.struck.append(self.node.node_id)
+            self.settled.effects.penalised.append(self.node.node_id)
         self.tx.emit(
             actor=self.node.node_id,
             action=action,
@@ -352,7 +352,7 @@ class _Settling:
         self.accepted.append(accepted)
         self.settled.effects.finished.append(job.id)
         if job.errand is not None:
-            self.settled.effects.errands.append(job.id)
+            self.settled.effects.hub_jobs.append(job.id)
         self.outputs += run.references(job)
         if late:
             self._supersede_others(job, attempt)

@@ -163,7 +163,7 @@ async def judge_runs(hub: Hub) -> None:
     for node_id in sorted(touched):
         if (session := hub.registry.get(node_id)) is not None:
             await _judge(hub, session)
-    await _save_paces(hub, touched)
+    await _save_relative_speeds(hub, touched)
 
 
 def _compare(hub: Hub, run: TimedRun) -> bool:
@@ -297,13 +297,13 @@ async def _record(hub: Hub, session: NodeSession, truth: Truth, *, actor: str) -
     follow(hub, session, truth)
 
 
-async def _save_paces(hub: Hub, touched: Iterable[str]) -> None:
+async def _save_relative_speeds(hub: Hub, touched: Iterable[str]) -> None:
     """Now and then: a restart may forget a minute of run times."""
-    hub.paces_touched |= set(touched)
+    hub.speeds_touched |= set(touched)
     now_ms = hub.now_ms()
-    if not hub.paces_touched or now_ms - hub.paces_saved_ms < _SAVE_EVERY_MS:
+    if not hub.speeds_touched or now_ms - hub.speeds_saved_ms < _SAVE_EVERY_MS:
         return
-    hub.paces_saved_ms, wanted, hub.paces_touched = now_ms, hub.paces_touched, set()
+    hub.speeds_saved_ms, wanted, hub.speeds_touched = now_ms, hub.speeds_touched, set()
     sessions = [session for node_id in wanted if (session := hub.registry.get(node_id)) is not None]
     known = {session.node_id: session.truth for session in sessions}
     await hub.store.write(lambda tx: hardware_rows.save(tx, known))

@@ -97,7 +97,7 @@ def _receive(hub: Hub, tx: Tx, report: CheckpointReport, *, node: NodePrincipal)
 def _aim(hub: Hub, tx: Tx, job: AnyRow, *, host: str) -> None:
     """What was saved is for that host alone, also if the node is lost before it reports the move.
 
-    Where there is no such host the report is what ends the job (moving.py).
+    Where there is no such host the report is what ends the job (migration.py).
     """
     chosen = destination(hub, tx, job, host=host)
     if chosen is not None:

@@ -1,7 +1,7 @@
 """How the results of one job are compared: what its submitter wished, kept with the job, and what that makes of them.
 
 Files are always compared by digest. A tolerance is applied here, to texts that are never run; a function of the
-submitter's is only looked up here: its answers come from errands (comparing.py).
+submitter's is only looked up here: its answers come from hub jobs (compare_jobs.py).
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def pair_of(a: Reported, b: Reported) -> str:
     return f"{a.outcome[:_NAME]} {b.outcome[:_NAME]}"
 
 
-# results that were believed, and those of errands that check them
+# results that were believed, and those of hub jobs that check them
 
 
 @dataclass(slots=True, kw_only=True)

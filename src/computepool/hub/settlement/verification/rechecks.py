@@ -29,8 +29,8 @@ from computepool.hub.settlement.verification.verification import VerificationVer
 
 KIND = "recheck"
 REFUTED_RESULT_ACTION = "result.refuted"
-#: After so many errands without agreement it stays as it is: nobody can tell who was wrong.
-_ERRANDS_MAX = 2
+#: After so many hub jobs without agreement it stays as it is: nobody can tell who was wrong.
+_HUB_JOBS_MAX = 2
 #: A slower or dearer node may take its time, within reason.
 _DEARER_MAX = 2
 _SMALL = CREDIT // 100
@@ -40,7 +40,7 @@ _POLICY = VerificationPolicy(Mode.ADAPTIVE)
 
 @dataclass(frozen=True, slots=True)
 class _Word:
-    """What one owner's node came to, for the job itself or for an errand about it."""
+    """What one owner's node came to, for the job itself or for a hub job about it."""
 
     job: AnyRow
     attempt: AnyRow
@@ -102,11 +102,11 @@ def send(
     )
 
 
-def ended(hub: Hub, tx: Tx, errand: AnyRow, *, effects: Effects) -> None:
+def ended(hub: Hub, tx: Tx, hub_job: AnyRow, *, effects: Effects) -> None:
     """One that did not succeed says nothing about the result that it was to check."""
-    _, job_id, number = hub_jobs.parts(errand.errand)
+    _, job_id, number = hub_jobs.parts(hub_job.errand)
     job = job_rows.lock_jobs(tx, [job_id])[job_id]
-    if errand.state != JobState.SUCCEEDED or job.verdict not in _BELIEVED:
+    if hub_job.state != JobState.SUCCEEDED or job.verdict not in _BELIEVED:
         return
     words = _words(tx.connection, job, number)
     kinds = comparators.of_accepted(hub, tx, job, words=[(word.job, word.attempt) for word in words])
@@ -115,7 +115,7 @@ def ended(hub: Hub, tx: Tx, errand: AnyRow, *, effects: Effects) -> None:
     results = [Result(kind=kind, streak=word.attempt.streak) for kind, word in zip(kinds, words, strict=True)]
     decision = rules.judge(_POLICY, results)
     if decision.ruling is not Ruling.ACCEPT:
-        if number < _ERRANDS_MAX:
+        if number < _HUB_JOBS_MAX:
             owners = [word.attempt.owner_id for word in words]
             charge = words[0].attempt.charge
             send(hub, tx, job, number=number + 1, owners=owners, charge=charge, effects=effects)
@@ -132,9 +132,9 @@ def ended(hub: Hub, tx: Tx, errand: AnyRow, *, effects: Effects) -> None:
 def _words(connection: Connection, job: AnyRow, number: int) -> list[_Word]:
     said = [job]
     for each in range(1, number + 1):
-        errand = recheck_rows.find_errand(connection, f"{KIND}:{job.id}:{each}")
-        assert errand is not None
-        said.append(errand)
+        hub_job = recheck_rows.find_hub_job(connection, f"{KIND}:{job.id}:{each}")
+        assert hub_job is not None
+        said.append(hub_job)
     return [_Word(row, recheck_rows.accepted_attempt(connection, row)) for row in said]
 
 
@@ -156,7 +156,7 @@ def _refute(hub: Hub, tx: Tx, word: _Word, *, refuters: Sequence[_Word], effects
         recheck_rows.hold_until(tx, job.id, 0)
     data = violations.evidence(hub, tx, job, refuters=[other.attempt.owner_id for other in refuters])
     _say(tx, word, action=REFUTED_ACTION, after=AttemptState.REFUTED, data=data)
-    effects.struck.append(word.attempt.node_id)
+    effects.penalised.append(word.attempt.node_id)
     if job.errand is not None:
         return
     _hand_over(tx, job, right)
@@ -202,10 +202,10 @@ def _hand_over(tx: Tx, job: AnyRow, right: AnyRow) -> None:
 
 
 def corrected(connection: Connection, job: AnyRow) -> tuple[AnyRow, Sequence[AnyRow]] | None:
-    """The errand with the right result of a job whose own was wrong, and its files."""
+    """The hub job with the right result of a job whose own was wrong, and its files."""
     if job.verdict != VerificationVerdict.REFUTED or job.errand is not None:
         return None
-    right = recheck_rows.find_errand(connection, f"{KIND}:{job.id}:{_ERRANDS_MAX}")
+    right = recheck_rows.find_hub_job(connection, f"{KIND}:{job.id}:{_HUB_JOBS_MAX}")
     if right is None:
         return None
     return right, artifact_rows.outputs_of(connection, [right.id]).get(right.id, [])

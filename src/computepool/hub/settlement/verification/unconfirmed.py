@@ -77,7 +77,7 @@ def _start(hub: Hub, tx: Tx, rows: Sequence[AnyRow]) -> Effects:
     effects = Effects()
     spoken = {row.id: (_spoken(hub, row), row.charge) for row in rows}
     jobs = job_rows.lock_jobs(tx, spoken)
-    for job_id in recheck_rows.without_errand(tx.connection, sorted(jobs), kind=rechecks.KIND):
+    for job_id in recheck_rows.without_hub_job(tx.connection, sorted(jobs), kind=rechecks.KIND):
         owners, charge = spoken[job_id]
         rechecks.send(hub, tx, jobs[job_id], number=1, owners=owners, charge=charge, effects=effects)
     return effects

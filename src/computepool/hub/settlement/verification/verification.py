@@ -291,7 +291,7 @@ def conclude(
         if runs[place].is_its_own:
             data = violations.evidence(hub, tx, job, refuters=refuters)
             say(tx, job, runs[place], action=REFUTED_ACTION, data=data)
-            effects.struck.append(runs[place].node_id)
+            effects.penalised.append(runs[place].node_id)
     if verdict is VerificationVerdict.VARIES:
         _mark_varying(hub, tx, job)
     say_succeeded(hub, tx, job, chosen=chosen, actor=actor, why=why, verdict=verdict, effects=effects)
