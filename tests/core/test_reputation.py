@@ -22,7 +22,7 @@ from computepool.core.trust.reputation import (
     ReputationEvent,
     cool_off_ms,
     exposure_cap,
-    inherited,
+    inherit,
     node_of,
     number_of,
     owes_dues,
@@ -308,7 +308,7 @@ def test_an_heir_is_never_better_off_than_a_newcomer_or_the_one_before(
     before: Reputation, later_ms: int
 ) -> None:
     now_ms = before.changed_at_ms + later_ms
-    heir = inherited(before, now_ms)
+    heir = inherit(before, now_ms)
     assert heir.score(now_ms) == min(NEWCOMER_SCORE, before.score(now_ms))
     assert (heir.streak, heir.dues, heir.tenure_days, heir.verified) == (0, 0, 0, 0)
     assert heir.banned(now_ms) == before.banned(now_ms)

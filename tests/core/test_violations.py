@@ -11,7 +11,7 @@ from computepool.core.trust.reputation import (
     Evidence,
     Reputation,
     ReputationEvent,
-    inherited,
+    inherit,
     recompute,
     refuted_by,
     update,
@@ -113,7 +113,7 @@ def test_what_the_tests_decide() -> None:
     assert probed(NEWCOMER, WRONG, WRONG) == NEWCOMER, "only who is on probation is tested"
     again = wrong(1, 2, 1, begin=cleared, at_ms=3 * DAY_MS)
     assert (bool(again.probation_at_ms), again.banned_at_ms) == (True, 0), "two accounts: tested once more"
-    heir = inherited(suspect, 2 * DAY_MS)
+    heir = inherit(suspect, 2 * DAY_MS)
     assert (heir.probation_at_ms, heir.violations) == (suspect.probation_at_ms, suspect.violations)
 
 

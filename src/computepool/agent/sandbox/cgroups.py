@@ -322,14 +322,14 @@ def detect() -> Maker | CgroupsUnavailable:
         bases = {controller: root / BASE for controller, root in v1.items()}
         if "cpuset" in bases and not _cpuset_works(bases["cpuset"]):
             del bases["cpuset"]
-        return _verified(Maker(CgroupV1, bases))
+        return _verify(Maker(CgroupV1, bases))
     roots = [path for path, kind, _ in mounts if kind == "cgroup2"]
     if not roots:
         return CgroupsUnavailable("no cgroup file system is mounted", "mount cgroup2 on /sys/fs/cgroup")
     tried: list[str] = []
     for parent in dict.fromkeys((_own_v2(roots[0]), roots[0])):
         try:
-            return _verified(_v2_maker(parent))
+            return _verify(_v2_maker(parent))
         except OSError as error:
             tried.append(f"{parent}: {error.strerror}")
     return CgroupsUnavailable(
@@ -353,7 +353,7 @@ def _cpuset_works(base: Path) -> bool:
     return True
 
 
-def _verified(maker: Maker) -> Maker | CgroupsUnavailable:
+def _verify(maker: Maker) -> Maker | CgroupsUnavailable:
     try:
         probe = maker.make()
         probe.limit(memory_bytes=1 << 28, pids=16, cpus=0.5)

@@ -179,10 +179,10 @@ class Slot:
         self.cpu_ids = cpu_ids
         if not ids or (self.cgroup is not None and self.cgroup.pin(ids)):
             return
-        _told(self.pid, set(ids))
+        _set_affinity(self.pid, set(ids))
         # Again while there are new ones: a process that was not told yet may have started another meanwhile.
         for _ in range(_PIN_ROUNDS):
-            if not sum(_told(pid, set(ids)) for pid in running()):
+            if not sum(_set_affinity(pid, set(ids)) for pid in running()):
                 return
 
     def cancel(self) -> None:
@@ -435,7 +435,7 @@ class _UidLease:
         os.close(self.lock)
 
 
-def _told(pid: int, ids: set[int]) -> int:
+def _set_affinity(pid: int, ids: set[int]) -> int:
     """Tell every thread of a process where to run; how many had to be told."""
     told = 0
     with contextlib.suppress(OSError):  # It has ended.

@@ -350,12 +350,12 @@ class CheckpointKeeper:
             self._sweeper.remove(_workdir(attempt) / taken)
 
     def _mark(self, attempt: Attempt, name: str) -> None:
-        with contextlib.suppress(OSError, NotKept), _opened(attempt) as (_, here):
+        with contextlib.suppress(OSError, NotKept), _open(attempt) as (_, here):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             os.close(os.open(name, flags, 0o644, dir_fd=here))
 
     def _unmark(self, attempt: Attempt, name: str) -> None:
-        with contextlib.suppress(OSError, NotKept), _opened(attempt) as (_, here):
+        with contextlib.suppress(OSError, NotKept), _open(attempt) as (_, here):
             os.unlink(name, dir_fd=here)
 
 
@@ -363,7 +363,7 @@ def _is_mark(attempt: Attempt, name: str, moves: bool) -> bool:
     """Of a job that declared it, and there is something of that name; anything else that looks so is plain output."""
     if moves and not attempt.spec.spec.moves:
         return False
-    with contextlib.suppress(OSError, NotKept), _opened(attempt) as (_, here):
+    with contextlib.suppress(OSError, NotKept), _open(attempt) as (_, here):
         os.stat(name, dir_fd=here, follow_symlinks=False)
         return True
     return False
@@ -385,7 +385,7 @@ def _workdir(attempt: Attempt) -> Path:
 
 
 @contextlib.contextmanager
-def _opened(attempt: Attempt) -> Iterator[tuple[int, int]]:
+def _open(attempt: Attempt) -> Iterator[tuple[int, int]]:
     """Descriptors of the work folder and of the job's checkpoint folder in it, which may be a link: that is not followed."""
     top = os.open(_workdir(attempt), _OPEN_FOLDER)
     try:
@@ -400,5 +400,5 @@ def _opened(attempt: Attempt) -> Iterator[tuple[int, int]]:
 
 def _take_over(attempt: Attempt, name: str, taken: str) -> None:
     """Out of the job's checkpoint folder, to where no folder of the job's is on the way."""
-    with _opened(attempt) as (top, here):
+    with _open(attempt) as (top, here):
         os.rename(name, taken, src_dir_fd=here, dst_dir_fd=top)

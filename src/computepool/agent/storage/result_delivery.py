@@ -140,7 +140,7 @@ class ResultDelivery:
         except (*_PASSING, NotFound):
             raise  # it is the hub that is away, or that does not want it any more: it knows
         except (ComputePoolError, OSError, ValueError, NoRoom) as error:
-            raise await self._told(group_id, view.round, error) from error
+            raise await self._report_trouble(group_id, view.round, error) from error
         if reply.recorded:
             _log.info(
                 "group %s is home: %d results and %d files in %s",
@@ -169,7 +169,7 @@ class ResultDelivery:
         path = place if len(place) <= PATH_MAX else None
         return await self._client.arrived(group_id, arrival.model_copy(update={"path": path}))
 
-    async def _told(self, group_id: str, round_: int, error: Exception) -> Unavailable:
+    async def _report_trouble(self, group_id: str, round_: int, error: Exception) -> Unavailable:
         """People at the hub see why, in one sentence; here it is tried again later."""
         reason = error.detail if isinstance(error, ComputePoolError) else str(error) or type(error).__name__
         if isinstance(error, OSError) and error.strerror:

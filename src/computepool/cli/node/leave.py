@@ -163,11 +163,11 @@ def _ask(config: AgentConfig, known: Identity, question: Any) -> Any:
     from computepool.agent.clock import SystemAgentClock
     from computepool.agent.hub_link.hub_client import HubClient
 
-    async def asked() -> Any:
+    async def ask() -> Any:
         client = HubClient(config.hub_urls, clock=SystemAgentClock(), limits=config.limits, identity=known)
         try:
             return await question(client)
         finally:
             await client.close()
 
-    return asyncio.run(asked())
+    return asyncio.run(ask())

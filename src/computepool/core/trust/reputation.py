@@ -18,7 +18,7 @@ from typing import Final
 from computepool.core.jobs.lifecycle import NODE_FAULTS
 from computepool.core.money.money import CREDIT
 from computepool.core.trust import violations
-from computepool.core.trust.discounting import DAY_MS, Weight, faded, score_of, weighed
+from computepool.core.trust.discounting import DAY_MS, Weight, faded, score_of, weigh
 from computepool.core.trust.violations import PROBES_RIGHT, PROBES_WRONG, Violation
 
 #: Newcomers' dues: so many verified jobs of others before a node may have more than one of them at a time. One that
@@ -149,7 +149,7 @@ def update(before: Reputation, outcome: ReputationEvent) -> Reputation:
     if not weight.quarters or (lost and before.lost_at_ms == at_ms):
         return before
     good = weight.success
-    success, failure = weighed(*before.faded(at_ms), weight)
+    success, failure = weigh(*before.faded(at_ms), weight)
     fresh = outcome.evidence is not Evidence.CONFIRMED  # that one was counted when it was accepted
     counted = replace(
         before,
@@ -161,10 +161,10 @@ def update(before: Reputation, outcome: ReputationEvent) -> Reputation:
         failures=before.failures + (not good),
     )
     served = good and not outcome.own and outcome.evidence is not Evidence.NARROW
-    return _served(counted, outcome, fresh=fresh) if served else counted
+    return _apply_work(counted, outcome, fresh=fresh) if served else counted
 
 
-def _served(before: Reputation, outcome: ReputationEvent, *, fresh: bool) -> Reputation:
+def _apply_work(before: Reputation, outcome: ReputationEvent, *, fresh: bool) -> Reputation:
     """What work for others adds: dues, tenure, and the streak of results that were compared and agreed."""
     day = outcome.at_ms // DAY_MS
     compared = outcome.evidence in (Evidence.VERIFIED, Evidence.CONFIRMED)
@@ -206,7 +206,7 @@ def _penalise(before: Reputation, outcome: ReputationEvent) -> Reputation:
     return replace(now, probation_at_ms=at_ms, probes_right=0, probes_wrong=0)
 
 
-def _probed(before: Reputation, outcome: ReputationEvent) -> Reputation:
+def _apply_probe(before: Reputation, outcome: ReputationEvent) -> Reputation:
     """An answer whose right one is known. It says nothing where the node is not tested any more."""
     if not before.probation_at_ms:
         return before
@@ -221,22 +221,22 @@ def _probed(before: Reputation, outcome: ReputationEvent) -> Reputation:
     return now
 
 
-def _pardoned(before: Reputation, _outcome: ReputationEvent) -> Reputation:
+def _apply_pardon(before: Reputation, _outcome: ReputationEvent) -> Reputation:
     cleared = replace(before, streak=0, struck_at_ms=0, violations="", banned_at_ms=0)
     return replace(cleared, probation_at_ms=0, probes_right=0, probes_wrong=0, cleared_at_ms=0)
 
 
-def _padded(before: Reputation, _outcome: ReputationEvent) -> Reputation:
+def _apply_padding(before: Reputation, _outcome: ReputationEvent) -> Reputation:
     """No strike, but it is looked at again each time."""
     return replace(before, streak=0)
 
 
 _INTEGRITY: Final[Mapping[Evidence, Callable[[Reputation, ReputationEvent], Reputation]]] = {
     Evidence.REFUTED: _penalise,
-    Evidence.PADDED: _padded,
-    Evidence.PROBE_RIGHT: _probed,
-    Evidence.PROBE_WRONG: _probed,
-    Evidence.PARDONED: _pardoned,
+    Evidence.PADDED: _apply_padding,
+    Evidence.PROBE_RIGHT: _apply_probe,
+    Evidence.PROBE_WRONG: _apply_probe,
+    Evidence.PARDONED: _apply_pardon,
 }
 
 
@@ -244,7 +244,7 @@ def _within_window(at_ms: int, now_ms: int) -> bool:
     return at_ms > 0 and now_ms - at_ms < VIOLATIONS_WINDOW_MS
 
 
-def inherited(before: Reputation, at_ms: int) -> Reputation:
+def inherit(before: Reputation, at_ms: int) -> Reputation:
     """With what an owner's new node begins, whose last one did badly: the worse of that and a newcomer.
 
     What counts against it stays; streak, dues and tenure have to be earned again.

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from computepool.core.jobs.lifecycle import JOB_FAULTS, JobState, Reason
-from computepool.core.trust.discounting import Weight, faded, score_of, weighed
+from computepool.core.trust.discounting import Weight, faded, score_of, weigh
 
 
 class Deed(StrEnum):
@@ -76,7 +76,7 @@ class SubmitterEvent:
 def update(before: SubmitterReputation, run: SubmitterEvent) -> SubmitterReputation:
     at_ms = run.at_ms
     quiet_ms = at_ms - before.changed_at_ms
-    success, failure = weighed(*faded(before.success, before.failure, quiet_ms=quiet_ms), WEIGHTS[run.deed])
+    success, failure = weigh(*faded(before.success, before.failure, quiet_ms=quiet_ms), WEIGHTS[run.deed])
     return replace(
         before,
         success=success,

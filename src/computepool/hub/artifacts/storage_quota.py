@@ -67,11 +67,11 @@ async def reserved(
         return size + sum(({**there, **dict(sorted(hub.coming.get(owner, ())))} | {digest: 0}).values())
 
     if isinstance(asker, NodePrincipal):
-        known = await _kept(hub, owner, more=more(), is_node=True)
+        known = await _usage(hub, owner, more=more(), is_node=True)
         _check(asker, known, more())
         await _check_results(hub, asker, more())
     else:
-        known = await _kept(hub, owner, more=more())
+        known = await _usage(hub, owner, more=more())
     # From here to the reservation nothing is waited for: those that came at the same time see it.
     _check(asker, known, more())
     coming = hub.coming.setdefault(owner, [])
@@ -111,7 +111,7 @@ async def reserve_submission(hub: Hub, account_id: str, *, size: int) -> None:
     """What a submission brings along is counted as files are, and from now on, as others come at the same time, until
     `end_submission`. An account that is over its quota makes nothing new.
     """
-    kept = await _kept(hub, account_id, more=hub.submitting[account_id] + size)
+    kept = await _usage(hub, account_id, more=hub.submitting[account_id] + size)
     # From here to the reservation nothing is waited for.
     if kept.bytes + hub.submitting[account_id] + _weight(size) > kept.bytes_max:
         raise _no_submission(kept, size)
@@ -254,7 +254,7 @@ def note_results(hub: Hub, sizes: Mapping[str, int]) -> None:
             del hub.kept[account_id]
 
 
-async def _kept(hub: Hub, owner: str, *, more: int, is_node: bool = False) -> StorageUsage:
+async def _usage(hub: Hub, owner: str, *, more: int, is_node: bool = False) -> StorageUsage:
     known = _estimate(hub, owner)
     if known is not None and known.bytes + more <= known.bytes_max:
         return known
@@ -300,7 +300,7 @@ async def _check_results(hub: Hub, node: NodePrincipal, size: int) -> None:
     )
     full = None
     for account_id in owners:
-        kept = await _kept(hub, account_id, more=size)
+        kept = await _usage(hub, account_id, more=size)
         if _has_reserve(hub, kept, size):
             return
         full = kept

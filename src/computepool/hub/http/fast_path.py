@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from computepool.core.errors import ComputePoolError
 from computepool.hub.groups import groups
 from computepool.hub.http.bodies import Bodies, replay
-from computepool.hub.http.dependencies import SEQ_MAX, WAIT_MAX_MS, Allow, for_body, remembered, shortened
+from computepool.hub.http.dependencies import SEQ_MAX, WAIT_MAX_MS, Allow, for_body, remembered, shorten
 from computepool.hub.http.errors import invalid, refusal, surprise
 from computepool.hub.http.headers import SafeHeaders, added
 from computepool.hub.http.rate_limit import seen_from, take_submission
@@ -147,7 +147,7 @@ class HotRoutes(FastAPI):
 
     async def _next(self, scope: Scope, receive: Receive) -> bytes:
         node = await self._node(scope)
-        request = _parsed(NextRequest, await self._body(scope, receive, node))
+        request = _parse(NextRequest, await self._body(scope, receive, node))
         reply = await node_routes.poll(
             self.state.hub, node, request, dispatcher=self.state.dispatcher, address=seen_from(scope)
         )
@@ -155,7 +155,7 @@ class HotRoutes(FastAPI):
 
     async def _complete(self, scope: Scope, receive: Receive) -> bytes:
         node = await self._node(scope)
-        request = _parsed(CompleteRequest, await self._body(scope, receive, node))
+        request = _parse(CompleteRequest, await self._body(scope, receive, node))
         reply = await node_routes.settle(self.state.hub, node, request, dispatcher=self.state.dispatcher)
         return reply.model_dump_json().encode()
 
@@ -185,12 +185,12 @@ class HotRoutes(FastAPI):
             group_id,
             after=wanted.get("after", 0),
             limit=wanted.get("limit", 500),
-            wait_ms=shortened(request, wanted.get("wait_ms", 0)),
+            wait_ms=shorten(request, wanted.get("wait_ms", 0)),
         )
         return page.model_dump_json().encode()
 
 
-def _parsed(model: type[Said], body: bytes) -> Said:
+def _parse(model: type[Said], body: bytes) -> Said:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:

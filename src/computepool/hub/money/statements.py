@@ -179,10 +179,10 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 def export(hub: Hub, principal: Principal, account_id: str | None, *, wanted: Wanted) -> AsyncIterator[str]:
     """The whole statement as CSV, a page at a time. Refused here, before the answer begins, or not at all."""
-    return _exported(hub, principal, whose(principal, account_id), wanted=wanted)
+    return _export(hub, principal, whose(principal, account_id), wanted=wanted)
 
 
-async def _exported(hub: Hub, principal: Principal, owner: str, *, wanted: Wanted) -> AsyncIterator[str]:
+async def _export(hub: Hub, principal: Principal, owner: str, *, wanted: Wanted) -> AsyncIterator[str]:
     yield f"{_CSV_HEADER}\r\n"
     after: str | None = None
     while True:

@@ -58,7 +58,7 @@ async def refresh(hub: Hub, node_id: str) -> None:
         follow(hub, row)
 
 
-def told(reply: NextReply, session: NodeSession | None, request: NextRequest) -> NextReply:
+def with_rules(reply: NextReply, session: NodeSession | None, request: NextRequest) -> NextReply:
     """With the rules, if the agent has others. They come with the jobs they are about, never after them."""
     if session is None or session.rules_digest == request.rules:
         return reply

@@ -175,7 +175,7 @@ async def _post(hub: Hub, client: httpx2.AsyncClient, row: AnyRow) -> DeliveryRe
     parts = urlsplit(row.url)
     host = network.clean_host(parts.hostname or "")
     port = parts.port or _PORTS[parts.scheme]
-    address = await _judged(hub, host, port, scheme=parts.scheme)
+    address = await _judge(hub, host, port, scheme=parts.scheme)
     place = f"[{address}]" if address.version == 6 else str(address)
     body, now_s = row.body.encode(), hub.now_ms() // 1000
     headers = {
@@ -204,7 +204,7 @@ async def _post(hub: Hub, client: httpx2.AsyncClient, row: AnyRow) -> DeliveryRe
     )
 
 
-async def _judged(hub: Hub, host: str, port: int, *, scheme: str) -> Address:
+async def _judge(hub: Hub, host: str, port: int, *, scheme: str) -> Address:
     """The address to connect to. One that is refused refuses them all: a name must not lead here and there."""
     admitted = hub.settings.webhook_networks()
     plain = network.literal(host)
@@ -213,7 +213,7 @@ async def _judged(hub: Hub, host: str, port: int, *, scheme: str) -> Address:
     for address in found:
         if why := network.refusal(address, admitted=admitted, near=near):
             raise _Refused(f"{why}, which webhooks do not reach")
-        if scheme != "https" and not any(network.unwrapped(address) in one for one in admitted):
+        if scheme != "https" and not any(network.unwrap(address) in one for one in admitted):
             raise _Refused("without https only networks are reached that the operator named")
     return found[0]
 

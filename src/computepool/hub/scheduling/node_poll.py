@@ -54,7 +54,7 @@ async def next_(
         await group_homes.load(hub, session)
     if poll and session.polls != mine:
         return _reply(hub, None), effects  # a newer poll of the same node came: nobody listens to this one
-    reply = owner_rules.told(_reply(hub, session, deliver=poll), session, request)
+    reply = owner_rules.with_rules(_reply(hub, session, deliver=poll), session, request)
     if poll and request.stopping:
         await own_node.stop(hub, session)
     return reply, effects

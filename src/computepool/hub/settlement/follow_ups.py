@@ -24,9 +24,9 @@ class FollowUp(Protocol):
 
 
 _LISTENERS: dict[str, FollowUp] = {
-    compare_jobs.KIND: compare_jobs.answered,
-    rechecks.KIND: rechecks.ended,
-    probes.KIND: probes.ended,
+    compare_jobs.KIND: compare_jobs.on_answered,
+    rechecks.KIND: rechecks.on_ended,
+    probes.KIND: probes.on_ended,
 }
 
 

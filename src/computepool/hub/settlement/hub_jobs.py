@@ -70,7 +70,7 @@ def start(
     if hold_max is not None and hold_max < known.hold:
         known = replace(known, hold=hold_max)
     needed = _needs(tx, known)
-    if not needed <= _kept(tx, needed, job=job, payer=payer):
+    if not needed <= _readable(tx, needed, job=job, payer=payer):
         return None
     hub_job_id = new_id(hub.clock, "job")
     if payer == POOL_ACCOUNT:
@@ -125,7 +125,7 @@ def _needs(tx: Tx, work: Work) -> set[str]:
     return {digest for digest in named if digest}
 
 
-def _kept(tx: Tx, needed: set[str], *, job: AnyRow, payer: str) -> set[str]:
+def _readable(tx: Tx, needed: set[str], *, job: AnyRow, payer: str) -> set[str]:
     """Those that are still here: what a submitter has removed must not be blamed on a node."""
     readers: Sequence[str] = sorted({payer, job.account_id})
     return {

@@ -66,7 +66,7 @@ def _counted(tx: Tx, report: Report, *, attempt: AnyRow, log: Log) -> Report:
     """
     text = log.new_stdout
     if attempt.log_bytes:
-        text = _kept(tx, attempt.id) + text
+        text = _stored_output(tx, attempt.id) + text
     if _names(report.printed, text):
         return report.model_copy(update={"printed_chars": len(text)})
     return _failed(report, Finding.LOST)
@@ -84,7 +84,7 @@ def _went_on(hub: Hub, tx: Tx, report: Report, *, attempt: AnyRow, log: Log) -> 
     before = None if log.bytes >= storage_quota.must_send_bytes(hub) else _before(tx, attempt.id)
     if before is None or len(before) < before_chars:
         return report
-    text = before[:before_chars] + _kept(tx, attempt.id) + log.new_stdout
+    text = before[:before_chars] + _stored_output(tx, attempt.id) + log.new_stdout
     return report if _names(report.printed, text) else _failed(report, Finding.FALSE)
 
 
@@ -99,10 +99,10 @@ def _before(tx: Tx, attempt_id: str) -> str | None:
     first = rows.get(run.resumed_no)
     if first is None or first.resumed_no is not None or first.owner_id != run.owner_id:
         return None
-    return _kept(tx, first.id)
+    return _stored_output(tx, first.id)
 
 
-def _kept(tx: Tx, attempt_id: str) -> str:
+def _stored_output(tx: Tx, attempt_id: str) -> str:
     job_id = attempt_id.rpartition("-")[0]
     return "".join(event_rows.stdout_of(tx.connection, job_id=job_id, attempt_id=attempt_id))
 
@@ -126,7 +126,9 @@ def printed_text(tx: Tx, run: PrintedReport, arrivals: Arrivals | None) -> str |
 
 
 def _text(tx: Tx, run: PrintedReport, arrivals: Arrivals | None) -> str:
-    return _kept(tx, run.attempt_id) + ("" if arrivals is None else arrivals.new_stdout(run.attempt_id))
+    return _stored_output(tx, run.attempt_id) + (
+        "" if arrivals is None else arrivals.new_stdout(run.attempt_id)
+    )
 
 
 # the texts of several runs

@@ -200,7 +200,7 @@ async def _judge(hub: Hub, session: NodeSession) -> None:
             settled = rules.decide(truth, session.claimed, now_ms=0)
             session.truth = dataclasses.replace(settled, doubted_at_ms=0)
             continue
-        lowered = _lowered(hub, session, cards=cards, pace=pace)
+        lowered = _lower(hub, session, cards=cards, pace=pace)
         if lowered is None:
             continue  # as slow as its class is known for
         if not truth.doubted_at_ms:
@@ -209,7 +209,7 @@ async def _judge(hub: Hub, session: NodeSession) -> None:
             await _record(hub, session, lowered, actor="hub")
 
 
-def _lowered(hub: Hub, session: NodeSession, *, cards: bool, pace: Pace) -> Truth | None:
+def _lower(hub: Hub, session: NodeSession, *, cards: bool, pace: Pace) -> Truth | None:
     """What its run times make of it; None if that is no other tier."""
     truth, now_ms, capacity = session.truth, hub.now_ms(), session.profile.capacity
     tier = capacity.tier if cards else capacity.cpu_tier

@@ -195,10 +195,10 @@ def _providers(module: str, names: list[str]) -> list[str]:
     if len(names) <= 1 or file is None:
         return names[:1]
     here = os.path.realpath(file)
-    return [name for name in names if here in map(os.path.realpath, map(str, _located(name)))]
+    return [name for name in names if here in map(os.path.realpath, map(str, _locate(name)))]
 
 
-def _located(name: str) -> Iterator[object]:
+def _locate(name: str) -> Iterator[object]:
     found = metadata.distribution(name)
     return (found.locate_file(file) for file in found.files or [])
 

@@ -186,7 +186,7 @@ class Submitter:
         if spec is not None:
             asked |= {"needs": spec.needs, "kind": spec.kind, "timeout_s": spec.timeout_s, "name": spec.name}
             asked["spec_digest"] = spec_digest(spec.body()) if exact else None
-        request = options.validated(QuoteRequest, **asked)
+        request = options.validate(QuoteRequest, **asked)
         return self._pool.transport.post("/quotes", QuoteView, body=request)
 
     def _quoted(self, what: Work | None, args: Sequence[object]) -> JobSpec | None:
@@ -306,7 +306,7 @@ class Submitter:
         """A group of its own, unless the person named one."""
         if "group" in self._given:
             return self._session
-        return self._pool.new_session(options.validated(GroupRequest, name=name, kind=kind))
+        return self._pool.new_session(options.validate(GroupRequest, name=name, kind=kind))
 
     def _function_needs(self, *pickles: bytes) -> Dependencies:
         found = [data for data in pickles if isinstance(data, Pickled)]

@@ -224,14 +224,14 @@ def _nvidia_driver() -> str:
 def read_ending_with_log(wait_status: int, log: int, *, not_started: int) -> ProcessExit | None:
     """How the job ended; None if it never began: then the program has said why in its log."""
     ending = read_wait_status(wait_status)
-    if ending.status is Status.EXIT and ending.code == not_started and _said(log):
+    if ending.status is Status.EXIT and ending.code == not_started and _last_error(log):
         return None
     if ending.status is Status.EXIT and 128 < ending.code <= 128 + 64:  # The way to pass on a signal
         return ProcessExit(Status.SIGNAL, ending.code - 128)
     return ending
 
 
-def _said(log: int) -> str:
+def _last_error(log: int) -> str:
     """The last error in the program's own log, which the job cannot write to."""
     said = ""
     for line in os.pread(log, _LOG_BYTES_MAX, 0).splitlines():
@@ -244,7 +244,7 @@ def _said(log: int) -> str:
 def _failure(log: int, policy: SandboxPolicy) -> str:
     """It does not say what it could not mount."""
     missing = [str(path) for path in policy.mounts if not path.exists()]
-    return _said(log) + (f" (missing: {', '.join(missing)})" if missing else "")
+    return _last_error(log) + (f" (missing: {', '.join(missing)})" if missing else "")
 
 
 def _runs_folder(parent: Path) -> Path:

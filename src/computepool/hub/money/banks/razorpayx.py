@@ -226,10 +226,10 @@ def _entity_notice(entity: Any) -> Notice | None:
     if entity.get("currency") != _CURRENCY:
         return None
     word = _WORDS.get(str(entity.get("status")), Word.UNCLEAR)
-    return Notice(reference=reference, paise=paise, answer=BankReply(word, f"{ref}", _said(entity)))
+    return Notice(reference=reference, paise=paise, answer=BankReply(word, f"{ref}", _failure_reason(entity)))
 
 
-def _said(entity: Mapping[str, Any]) -> str:
+def _failure_reason(entity: Mapping[str, Any]) -> str:
     details = entity.get("status_details")
     said = details.get("description") if isinstance(details, dict) else None
     return f"{said or entity.get('failure_reason') or ''}"

@@ -111,7 +111,7 @@ def _ask(
         return None
 
 
-def answered(hub: Hub, tx: Tx, hub_job: AnyRow, *, effects: Effects) -> None:
+def on_answered(hub: Hub, tx: Tx, hub_job: AnyRow, *, effects: Effects) -> None:
     """The call is over, however it ended: the job goes on, in the same transaction."""
     _, job_id, _ = hub_jobs.parts(hub_job.errand)
     job = job_rows.lock_jobs(tx, [job_id]).get(job_id)

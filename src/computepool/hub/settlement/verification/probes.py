@@ -128,7 +128,7 @@ def _send(hub: Hub, tx: Tx, *, found: AnyRow, node_id: str, effects: Effects) ->
     )
 
 
-def ended(hub: Hub, tx: Tx, hub_job: AnyRow, *, effects: Effects) -> None:
+def on_ended(hub: Hub, tx: Tx, hub_job: AnyRow, *, effects: Effects) -> None:
     """One that did not succeed says nothing: there will be another."""
     _, job_id, _ = hub_jobs.parts(hub_job.errand)
     job = job_rows.lock_jobs(tx, [job_id])[job_id]

@@ -102,7 +102,7 @@ def send(
     )
 
 
-def ended(hub: Hub, tx: Tx, hub_job: AnyRow, *, effects: Effects) -> None:
+def on_ended(hub: Hub, tx: Tx, hub_job: AnyRow, *, effects: Effects) -> None:
     """One that did not succeed says nothing about the result that it was to check."""
     _, job_id, number = hub_jobs.parts(hub_job.errand)
     job = job_rows.lock_jobs(tx, [job_id])[job_id]
