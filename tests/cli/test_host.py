@@ -20,7 +20,7 @@ import pytest
 
 from computepool.cli.local.children import Child
 from computepool.cli.local.host import MESH_SETTINGS, HostConfig, _address, _agreed, _named
-from computepool.cli.local.local_pool import Together, signed_in
+from computepool.cli.local.local_pool import LocalPool, signed_in
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict
 from computepool.hub.settings import Settings
 from computepool.protocol.jobs.jobs import Needs
@@ -251,9 +251,9 @@ def test_joining_where_nobody_is_fails_at_once_and_never_says_that_it_lends(run:
 
 
 def test_one_folder_is_started_once(tmp_path: Path) -> None:
-    with Together(tmp_path), pytest.raises(Conflict, match="runs already"), Together(tmp_path):
+    with LocalPool(tmp_path), pytest.raises(Conflict, match="runs already"), LocalPool(tmp_path):
         pass
-    with Together(tmp_path):
+    with LocalPool(tmp_path):
         pass
 
 
@@ -271,7 +271,7 @@ def test_a_key_is_stored_only_when_the_hub_that_answers_knows_it(
         if asked:
             raise ComputePoolError("the hub is gone")
 
-    machine = Together(tmp_path)
+    machine = LocalPool(tmp_path)
     monkeypatch.setattr(hub, "route", route)
     monkeypatch.setattr(machine, "_check_alive", check_alive)
     with pytest.raises(ComputePoolError, match="the hub is gone"):

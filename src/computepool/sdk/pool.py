@@ -33,7 +33,7 @@ from computepool.sdk.jobs.futures import JobFuture
 from computepool.sdk.jobs.mapping import MapRun
 from computepool.sdk.jobs.options import JobOptions, PathLike
 from computepool.sdk.jobs.outcome import JobOutcome, read_value
-from computepool.sdk.jobs.single_job import LoneJob
+from computepool.sdk.jobs.single_job import SingleJob
 from computepool.sdk.jobs.submitter import Submitter, Work
 from computepool.sdk.resources.accounts import AccountApi, ApprovalApi, KeyApi
 from computepool.sdk.resources.credits import CreditApi, PriceApi
@@ -278,7 +278,7 @@ class Pool:
             return JobOutcome.of(self, result)
 
         if job.group_id is None:
-            return LoneJob(self, job_id).future(read)
+            return SingleJob(self, job_id).future(read)
         session = self.session(job.group_id)
         future = session.attach(job_id, read)
         with suppress(Conflict):  # not over yet: its result will come through the group

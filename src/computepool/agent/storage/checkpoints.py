@@ -51,7 +51,7 @@ _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PASSING = (Unavailable, RateLimited, Unauthenticated, OutOfSpace)
 
 
-class NotKept(Exception):
+class CheckpointRejected(Exception):
     """The message says why, and the reason whose fault it is."""
 
     def __init__(self, message: str, reason: Reason = Reason.OUTPUT_LIMIT) -> None:
@@ -178,15 +178,15 @@ class CheckpointKeeper:
         try:
             await self._keep(attempt, saving, asked, ran_ms=ran_ms, last=last)
             saving.saved = saving.saved or last
-        except NotKept as error:
+        except CheckpointRejected as error:
             self._sink(attempt, STDERR, f"[checkpoint not kept: {error}]\n".encode())
 
     async def _keep(
         self, attempt: Attempt, saving: Saving, asked: CheckpointLine, *, ran_ms: int, last: bool
     ) -> None:
-        """Raises NotKept."""
+        """Raises CheckpointRejected."""
         if attempt.spec.spec.seal_to is not None:  # Only the submitter could open it again, and no node.
-            raise NotKept("the hub could read it, and the job is sealed")
+            raise CheckpointRejected("the hub could read it, and the job is sealed")
         saving.seq += 1
         workdir = _workdir(attempt)
         taken = workdir / _TAKEN.format(f"{attempt.id}-{saving.seq}")
@@ -198,19 +198,19 @@ class CheckpointKeeper:
                     files.append(await self._send_printed(asked.printed, saving))
                 reply = await self._tell(attempt, saving, files, asked=asked, ran_ms=ran_ms, last=last)
         except TimeoutError:
-            raise NotKept("sending it took too long", Reason.STAGING_FAILED) from None
+            raise CheckpointRejected("sending it took too long", Reason.STAGING_FAILED) from None
         except QuotaExceeded as error:  # the submitter's own limit, on any node
-            raise NotKept(error.detail) from error
+            raise CheckpointRejected(error.detail) from error
         except ComputePoolError as error:
-            raise NotKept(error.detail, Reason.STAGING_FAILED) from error
+            raise CheckpointRejected(error.detail, Reason.STAGING_FAILED) from error
         except OSError as error:
-            raise NotKept(f"{asked.name} cannot be read: {error.strerror}") from error
+            raise CheckpointRejected(f"{asked.name} cannot be read: {error.strerror}") from error
         finally:
             if os.path.lexists(taken):
                 self._sweeper.remove(taken)
         saving.over = saving.over or reply.over
         if not reply.kept:
-            raise NotKept(reply.reason)
+            raise CheckpointRejected(reply.reason)
         saving.known = {file.digest for file in files}
 
     async def _send_files(self, folder: Path, saving: Saving) -> list[OutputRef]:
@@ -223,7 +223,7 @@ class CheckpointKeeper:
         files: list[OutputRef] = []
         for output in collector:
             if output.name == PRINTED_FILE:
-                raise NotKept(f"a file cannot be called {PRINTED_FILE}")
+                raise CheckpointRejected(f"a file cannot be called {PRINTED_FILE}")
             digest = (
                 sha256_of(output.fd, output.size)
                 if output.size <= MIB
@@ -234,9 +234,9 @@ class CheckpointKeeper:
             files.append(OutputRef(name=output.name, digest=digest, size=output.size))
         if collector.refused:  # Half a checkpoint would be worse than none.
             refused = collector.refused[0]
-            raise NotKept(f"{refused.name}: {refused.reason}")
+            raise CheckpointRejected(f"{refused.name}: {refused.reason}")
         if not files:
-            raise NotKept("there is no file in it to go on from")
+            raise CheckpointRejected("there is no file in it to go on from")
         return files
 
     async def _send_printed(self, printed: bytes, saving: Saving) -> OutputRef:
@@ -324,7 +324,7 @@ class CheckpointKeeper:
             await asyncio.wait([saving.task])
         try:
             await self._keep(attempt, saving, asked, ran_ms=saving.ran_ms, last=True)
-        except NotKept as error:
+        except CheckpointRejected as error:
             moved = failed(error.reason, f"it did not move to {asked.host}: {error}")
         else:
             moved = AttemptResult(outcome=Outcome.MOVED, reason=Reason.MOVED, move_to=asked.host)
@@ -345,17 +345,17 @@ class CheckpointKeeper:
     # ------------------------------------------------------------ in the job's folder
     def _discard(self, attempt: Attempt, asked: CheckpointLine) -> None:
         taken = _TAKEN.format(asked.name)
-        with contextlib.suppress(OSError, NotKept):
+        with contextlib.suppress(OSError, CheckpointRejected):
             _take_over(attempt, asked.name, taken)
             self._sweeper.remove(_workdir(attempt) / taken)
 
     def _mark(self, attempt: Attempt, name: str) -> None:
-        with contextlib.suppress(OSError, NotKept), _open(attempt) as (_, here):
+        with contextlib.suppress(OSError, CheckpointRejected), _open(attempt) as (_, here):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             os.close(os.open(name, flags, 0o644, dir_fd=here))
 
     def _unmark(self, attempt: Attempt, name: str) -> None:
-        with contextlib.suppress(OSError, NotKept), _open(attempt) as (_, here):
+        with contextlib.suppress(OSError, CheckpointRejected), _open(attempt) as (_, here):
             os.unlink(name, dir_fd=here)
 
 
@@ -363,7 +363,7 @@ def _is_mark(attempt: Attempt, name: str, moves: bool) -> bool:
     """Of a job that declared it, and there is something of that name; anything else that looks so is plain output."""
     if moves and not attempt.spec.spec.moves:
         return False
-    with contextlib.suppress(OSError, NotKept), _open(attempt) as (_, here):
+    with contextlib.suppress(OSError, CheckpointRejected), _open(attempt) as (_, here):
         os.stat(name, dir_fd=here, follow_symlinks=False)
         return True
     return False
@@ -380,7 +380,7 @@ def _folder(attempt: Attempt, base: str) -> str:
 
 def _workdir(attempt: Attempt) -> Path:
     if attempt.workdir is None:
-        raise NotKept("it was made before the job began")
+        raise CheckpointRejected("it was made before the job began")
     return attempt.workdir
 
 

@@ -17,7 +17,7 @@ from computepool.cli import output
 from computepool.cli.confirmation import Yes, confirm
 from computepool.cli.local.folders import data_folder, node_folder
 from computepool.cli.local.hub import check_port
-from computepool.cli.local.local_pool import NODE_START_S, Together, program, signed_in, status_line
+from computepool.cli.local.local_pool import NODE_START_S, LocalPool, program, signed_in, status_line
 from computepool.cli.node import codes
 from computepool.cli.node import options as node_options
 from computepool.cli.node.options import CODE_ENV, Cores, Elastic, Net, Properties, Ram, Reset, Tags
@@ -149,12 +149,12 @@ def host(
     me = _agreed(_remembered(base), chosen, yes=yes, given=given)
     codes.checked(code)
     run = _join if me.peer else _begin
-    with Together(base) as machine:
+    with LocalPool(base) as machine:
         run(machine, me, lent, code=code, json=json)
 
 
 # ------------------------------------------------------------ the two ways to be a host
-def _begin(machine: Together, me: HostConfig, lent: list[str], *, code: str | None, json: bool) -> None:
+def _begin(machine: LocalPool, me: HostConfig, lent: list[str], *, code: str | None, json: bool) -> None:
     """Hub and node."""
     address = _address(me.bind_public)
     listen = address if _is_ip(address) else "0.0.0.0"
@@ -185,7 +185,7 @@ def _begin(machine: Together, me: HostConfig, lent: list[str], *, code: str | No
     machine.wait()
 
 
-def _join(machine: Together, me: HostConfig, lent: list[str], *, code: str | None, json: bool) -> None:
+def _join(machine: LocalPool, me: HostConfig, lent: list[str], *, code: str | None, json: bool) -> None:
     address = _address(me.bind_public)
     own = url_of(address if address != LOOPBACK else me.name, me.port)
     if own == me.peer:  # several hosts on one machine
@@ -361,7 +361,7 @@ def _of_version(me: HostConfig) -> str:
     return f" (mesh version {me.mesh_version})" if me.mesh_version else ""
 
 
-def _facts(me: HostConfig, machine: Together, *, url: str) -> dict[str, Any]:
+def _facts(me: HostConfig, machine: LocalPool, *, url: str) -> dict[str, Any]:
     kept = {"name": me.name, "url": url, "mesh_version": me.mesh_version, "data": str(machine.base)}
     return {**kept, "peer": me.peer or None}
 

@@ -49,7 +49,7 @@ class StoredCheckpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class ReportedCheckpoint:
     """What a node says of a new one."""
 
     attempt_no: int
@@ -59,7 +59,9 @@ class Said:
     files: int = 1
 
 
-def refusal(kept: StoredCheckpoint | None, said: Said, *, now_ms: int, gap_ms: int) -> Refusal | None:
+def refusal(
+    kept: StoredCheckpoint | None, said: ReportedCheckpoint, *, now_ms: int, gap_ms: int
+) -> Refusal | None:
     """None: it may be kept. The last word of an attempt is never too soon, but there is only one."""
     if not said.files:
         return Refusal.EMPTY

@@ -14,7 +14,7 @@ from computepool.hub.artifacts.storage.base import place_of
 from computepool.hub.context import Hub
 from computepool.hub.db import dialect
 from computepool.hub.db.session import Connection
-from computepool.hub.memory.loop_health import Beat
+from computepool.hub.memory.loop_health import LoopState
 from computepool.hub.observability import vital_rows
 from computepool.hub.observability.vital_rows import Vitals
 from computepool.hub.threads import in_thread
@@ -299,7 +299,7 @@ def _loops(loops: list[LoopView]) -> HealthPart:
     return _part("loops", state, f"Not done on time: {words}.", todo=todo, values=values)
 
 
-def _loop(beat: Beat, now_ms: int) -> LoopView:
+def _loop(beat: LoopState, now_ms: int) -> LoopView:
     late = beat.silent_ms(now_ms) > max(_MINUTE_MS, 5 * beat.interval_ms)
     state: Health = "fail" if late else "warn" if beat.failures else "ok"
     return LoopView(

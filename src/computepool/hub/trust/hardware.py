@@ -13,7 +13,7 @@ from computepool.core.errors import Conflict, Forbidden
 from computepool.core.jobs.lifecycle import Reason
 from computepool.core.trust import hardware as rules
 from computepool.core.trust.hardware import UNKNOWN, Scores, Standing, Truth
-from computepool.core.trust.relative_speed import ACCOUNTS_KEPT, Pace, TimedRun
+from computepool.core.trust.relative_speed import ACCOUNTS_KEPT, RelativeSpeed, TimedRun
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.identity import sign_in
@@ -209,7 +209,7 @@ async def _judge(hub: Hub, session: NodeSession) -> None:
             await _record(hub, session, lowered, actor="hub")
 
 
-def _lower(hub: Hub, session: NodeSession, *, cards: bool, pace: Pace) -> Truth | None:
+def _lower(hub: Hub, session: NodeSession, *, cards: bool, pace: RelativeSpeed) -> Truth | None:
     """What its run times make of it; None if that is no other tier."""
     truth, now_ms, capacity = session.truth, hub.now_ms(), session.profile.capacity
     tier = capacity.tier if cards else capacity.cpu_tier
@@ -256,7 +256,7 @@ def _is_answered(hub: Hub, truth: Truth) -> bool:
     return truth.measured_at_ms >= truth.doubted_at_ms or waited_ms >= hub.settings.measure_answer_s * 1000
 
 
-def _is_agreed(hub: Hub, session: NodeSession, pace: Pace) -> bool:
+def _is_agreed(hub: Hub, session: NodeSession, pace: RelativeSpeed) -> bool:
     """Against a good measurement one submitter is not enough: he could send jobs that are slow on one node alone."""
     truth = session.truth
     good = truth.standing in (Standing.CONFIRMED, Standing.MEASURED)

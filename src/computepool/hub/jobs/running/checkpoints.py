@@ -13,7 +13,7 @@ from typing import Any
 
 from computepool.core.errors import Forbidden, NotFound
 from computepool.core.jobs import checkpoints as rules
-from computepool.core.jobs.checkpoints import Link, Refusal, Said, StoredCheckpoint
+from computepool.core.jobs.checkpoints import Link, Refusal, ReportedCheckpoint, StoredCheckpoint
 from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, AttemptState, Reason
 from computepool.core.money.pricing import affordable_ms, charge_of
 from computepool.core.trust.reputation import FAULT_ACTION
@@ -142,7 +142,7 @@ def _refusal(
             progress=before.progress,
             last=before.last,
         )
-    said = Said(
+    said = ReportedCheckpoint(
         attempt_no=attempt.number,
         seq=report.seq,
         progress=report.progress,
