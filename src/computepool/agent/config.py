@@ -1,4 +1,4 @@
-"""What the owner decides about a node, and every limit of the agent by name. Values only."""
+"""The owner's decisions about a node, and every limit of the agent by name. Values only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which hosts a job may reach, and which addresses no job ever reaches. Pure rules; agent/network/egress.py obeys them."""
+"""Rules for the hosts a job may reach, and the addresses no job ever reaches. agent/network/egress.py obeys them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a reference keeps its artifact. An artifact is kept for as long as the longest of its references."""
+"""Retention of artifacts by references. An artifact is kept for as long as the longest of its references."""
 
 from __future__ import annotations
 

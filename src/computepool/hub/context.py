@@ -1,4 +1,4 @@
-"""What every service works with: built once, in app.py, and passed as the first argument."""
+"""The context of every service: built once, in app.py, and passed as the first argument."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an attempt ends: the value that becomes its report, and the sentences that go with it."""
+"""The result of an attempt: the value that becomes its report, and the sentences that go with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What running jobs ask the hub for: each call is a file in the job's folder, and the answer is put beside it.
+"""Calls of running jobs to the hub: each call is a file in the job's folder, and the answer is put beside it.
 
 A job has no network and no key. The agent asks in its own name, for that attempt alone: the hub knows which attempts this
 node holds, and what each may do. What a job leaves is a stranger's: opened without following a link, bounded, and only

@@ -1,4 +1,4 @@
-"""What attempts write: bounded, decoded, progress lines taken out, and shipped to the hub while they run.
+"""The output of attempts: bounded, decoded, progress lines taken out, and shipped to the hub while they run.
 
 A short attempt never causes a request of its own: what it wrote travels with its report.
 """

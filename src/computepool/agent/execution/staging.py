@@ -1,4 +1,4 @@
-"""What goes into a work folder before a job, and what comes out of it afterwards."""
+"""Staging: fills a work folder before a job, and takes out its results afterwards."""
 
 from __future__ import annotations
 

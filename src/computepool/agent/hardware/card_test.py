@@ -1,4 +1,4 @@
-"""Whether a job in this node's sandbox can really use a card: found out by starting one, before any card is lent."""
+"""Tests that a job in this node's sandbox can really use a card, by starting one, before any card is lent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of the graphics driver a job gets to see besides its card's device nodes: libraries and a few files of /sys.
+"""Parts of the graphics driver that a job sees besides its card's device nodes: libraries and a few files of /sys.
 
 Each file alone and read-only, wherever the host keeps it, under names that do not depend on the host. One table for all
 makers; nothing of it is there for a job without a card.

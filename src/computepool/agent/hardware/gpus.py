@@ -1,4 +1,4 @@
-"""Which graphics cards this machine has, and how busy they are. Each maker's own tool is asked; none must exist.
+"""The graphics cards of this machine, and how busy they are. Each maker's own tool is asked; none must exist.
 
 Order: NVML, then nvidia-smi; amd-smi, then rocm-smi; system_profiler on macOS. A tool that is missing, hangs
 or prints something unexpected counts as "no such cards", never as an error.

@@ -1,4 +1,4 @@
-"""What this machine has to lend: processors, memory, disk and cards, as the agent itself may use them.
+"""The hardware that this machine can lend: processors, memory, disk and cards, as the agent itself may use them.
 
 A container or a service unit may allow less than the hardware has; what counts is the smallest of them.
 """

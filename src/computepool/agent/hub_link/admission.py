@@ -1,4 +1,4 @@
-"""What this node agrees to run. Nothing the hub's reply says is believed before its signature was checked.
+"""Admission of grants to this node. Nothing the hub's reply says is believed before its signature was checked.
 
 Two kinds of no: a grant that is not exactly what the hub signed is *refused* (it was never ours to run); a signed
 grant that the owner's rules forbid *fails*, whatever the hub thinks of this node.

@@ -1,4 +1,4 @@
-"""What a job asks of the proxy, in HTTP: read strictly, refused with a sentence."""
+"""Requests of jobs to the proxy, in HTTP: read strictly, refused with a sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in the way of this machine being a good node, and what the owner can do about it."""
+"""Checks of this machine's fitness as a node, and what the owner can do about each that fails."""
 
 from __future__ import annotations
 

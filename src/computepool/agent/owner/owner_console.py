@@ -1,4 +1,4 @@
-"""What the owner of a node sees in a terminal instead of logs: who the node is, what it offers, and a line per job.
+"""The node owner's view in a terminal, instead of logs: who the node is, what it offers, and a line per job.
 
 The logs go to a file then. Where nobody reads along (a service, a pipe) there is no console, and the logs are as ever.
 """

@@ -1,4 +1,4 @@
-"""What every sandbox of the agent looks like: the values that go in, the values that come out, the protocol.
+"""The interface of every sandbox of the agent: the values that go in, the values that come out, the protocol.
 
 Owns no behaviour. The executor of the agent knows only this module; which backend stands behind it is chosen
 once, from what the self-test passed.

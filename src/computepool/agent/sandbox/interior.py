@@ -1,4 +1,4 @@
-"""What a job finds inside a sandbox with a file system of its own: paths, variables, a small /etc.
+"""The interior that a job finds in a sandbox with a file system of its own: paths, variables, a small /etc.
 
 Owns the layout that bubblewrap and gVisor share, so that a job cannot tell by its paths which one it runs in,
 and the answer to whose fault it is that a command could not be started.

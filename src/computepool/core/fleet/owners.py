@@ -1,4 +1,4 @@
-"""What all nodes of an owner hold together of others' jobs: a bound for one node alone would be met by bringing more of them.
+"""Jobs of others that all nodes of an owner hold: a bound for one node alone would be met by bringing more of them.
 
 Columns by the owner's number, as the nodes' rows name it. Soft state like the fleet's, of the nodes that are here.
 """

@@ -1,4 +1,4 @@
-"""Who pays whom: the legs of every movement of money, and the hash that chains them. Values in, legs out.
+"""Ledger rules: the legs of every movement of money, and the hash that chains them. Values in, legs out.
 
 A leg moves an amount from one ledger account (debit) to another (credit), in one row, so money can neither appear nor
 vanish. Legs of zero are left out. The name of a ledger account says whose it is and what for:

@@ -1,4 +1,4 @@
-"""How long a run may be billed: by what agreeing runs took, and by what the program usually takes.
+"""The billable time of a run: by what agreeing runs took, and by what the program usually takes.
 
 Pure rules over whole milliseconds. Slower hardware may take longer than faster, by the speeds of their tiers; a faster one
 need not be faster, because not every job uses what makes it so. A run's time is its node's word: this bounds it from above.

@@ -1,4 +1,4 @@
-"""What a submission may cost at most: the ceiling it gets when it names none, and the money set aside for it.
+"""The cost limit of a submission: the ceiling it gets when it names none, and the money set aside for it.
 
 The submitter learns both before anything runs; nothing that happens afterwards can make a job cost more.
 """

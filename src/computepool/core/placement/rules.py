@@ -1,4 +1,4 @@
-"""What the owner of a node lets others do on it. One rule, asked by the hub before it places a job and by the agent again.
+"""Owner rules: what others may do on a node. Applied by the hub before it places a job, and by the agent again.
 
 Rules hold for the jobs of others; an owner's own jobs may do what the machine can. Nothing here is about prices.
 """

@@ -1,4 +1,4 @@
-"""How fast a node runs its jobs beside others that run the very same ones. Ratios only, no clock and no store.
+"""Relative speed of a node, beside others that run the very same jobs. Ratios only, no clock and no store.
 
 Run times of one spec are held against the median of the other nodes' in the same tier. What is kept of a node is a
 discounted mean of the logarithms, with what is needed to say how sure it is: jobs of one group may differ in size.

@@ -1,4 +1,4 @@
-"""How far to rely on a node: a discounted Beta rule over its outcomes. Pure, and the same to the last bit everywhere.
+"""The reputation of a node: a discounted Beta rule over its outcomes. Pure, and the same to the last bit everywhere.
 
 The arithmetic is in discounting.py. What is stored is a cache of the events: `recompute` makes it again.
 

@@ -1,4 +1,4 @@
-"""How a submitter treats the nodes of others: the same discounted Beta as for nodes, over what becomes of the jobs. Pure.
+"""Submitter reputation: the same discounted Beta as for nodes, over what becomes of the jobs. Pure.
 
 A job that fails pays nothing, so every failure costs an owner work; one that runs into its limits costs most of all. What
 somebody does on machines of their own is nobody else's affair. Like a node's reputation it is a cache of the events.

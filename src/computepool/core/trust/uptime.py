@@ -1,4 +1,4 @@
-"""How much of the last day, week and month a node was online, from the times in which it was."""
+"""Uptime: the share of the last day, week and month in which a node was online."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether to believe a result: when it is run again elsewhere, which of several results counts, and who was wrong.
+"""Verification of results: when one is run again elsewhere, which of several results counts, and who was wrong.
 
 Pure rules. A *result* is what one owner's node reported for a job, a *run* is one execution. Results that are the same
 are in one *class*; how two are compared is somebody else's affair (by digest, by tolerance, by the submitter's own

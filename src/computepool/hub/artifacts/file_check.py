@@ -1,4 +1,4 @@
-"""Whether the bytes of artifacts that something refers to are there, and are what their names say."""
+"""Checks that the bytes of referenced artifacts exist, and are what their names say."""
 
 from __future__ import annotations
 

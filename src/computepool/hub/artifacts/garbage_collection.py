@@ -1,4 +1,4 @@
-"""What nothing keeps any more goes: references whose time is over, artifacts without references, bytes without a row.
+"""Garbage collection: deletes references whose time is over, artifacts without references, bytes without a row.
 
 In batches, each a transaction of its own, and a bounded number of them a round; the next round goes on where this one
 stopped. Any number of hubs may do it at once: a row is deleted by one of them, and a place that no row names is nobody's.

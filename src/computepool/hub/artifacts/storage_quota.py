@@ -1,4 +1,4 @@
-"""How much an account, or a node, may keep at the hub. Counted as jobs are: exactly when the estimate says no, or is old.
+"""Storage quotas of accounts and nodes at the hub. Counted as jobs are: exactly when the estimate says no, or is old.
 
 Two limits. Beyond its quota an account may send nothing more and submit nothing more; what its jobs come to is kept all the
 same, up to a reserve beyond the quota, so that a full account does not lose the result of a job that is done. Beyond the

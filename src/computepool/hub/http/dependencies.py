@@ -1,4 +1,4 @@
-"""What routes ask for: the hub, and who is calling. Every route names its policy here; one that does not fails the tests."""
+"""Dependencies of routes: the hub, and the caller. Every route names its policy here; one without fails the tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a client may take to say what it wants. Uvicorn waits for ever; a thousand slow clients would be a full house.
+"""A guard against slow clients. Uvicorn waits for ever; a thousand slow clients would be a full house.
 
 Headers have a deadline and a size, bodies a least speed. A connection that waits for its answer, or rests between
 requests, is not slow: nothing here touches parked polls.

@@ -1,4 +1,4 @@
-"""Who is asking, and what they may do. Every decision about permission is made in this file."""
+"""Callers, and their permissions. Every decision about permission is made in this file."""
 
 from __future__ import annotations
 

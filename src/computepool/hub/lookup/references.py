@@ -1,4 +1,4 @@
-"""What somebody means who types the beginning of an id, a name, or `last`. Every client asks here."""
+"""Looks up the beginning of an id, a name, or `last`. Every client asks here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people who watch are answered from, in memory: the mesh as it was last looked at, what happened lately, what attempts use.
+"""The live view, in memory: the mesh as it was last looked at, what happened lately, what attempts use.
 
 Soft state: after a restart it is looked at again, and the usage of what still runs goes on from what was saved.
 """

@@ -1,4 +1,4 @@
-"""Whether the hub's loops are alive: when each last ended well, and how it failed since. Soft state."""
+"""Health of the hub's loops: when each last ended well, and how it failed since. Soft state."""
 
 from __future__ import annotations
 

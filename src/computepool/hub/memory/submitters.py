@@ -1,4 +1,4 @@
-"""What is known of submitter reputation, in memory: asked for with every placement, so never from the database."""
+"""Submitter reputations in memory: asked for with every placement, so never from the database."""
 
 from __future__ import annotations
 

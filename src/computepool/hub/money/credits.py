@@ -1,4 +1,4 @@
-"""What an account has, credits given by the operator, earnings that mature, and who lends and borrows most."""
+"""Balances of an account, credits given by the operator, earnings that mature, and who lends and borrows most."""
 
 from __future__ import annotations
 

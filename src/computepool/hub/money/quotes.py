@@ -1,4 +1,4 @@
-"""What a job will cost, when it will start, and what a provider would earn by it: answered here, computed nowhere else."""
+"""Quotes: what a job will cost, when it will start, and what a provider would earn by it. Computed nowhere else."""
 
 from __future__ import annotations
 

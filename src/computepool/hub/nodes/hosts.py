@@ -1,4 +1,4 @@
-"""Which nodes a submitter means. Names become ids at submission: what somebody else calls his node later changes nothing."""
+"""Hosts that a submitter names. Names become ids at submission: what a node is called later changes nothing."""
 
 from __future__ import annotations
 

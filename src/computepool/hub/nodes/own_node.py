@@ -1,4 +1,4 @@
-"""What a node asks and tells of itself, with its own key: whose it is, what it earns, that it stops, and that it leaves."""
+"""Requests of a node about itself, with its own key: whose it is, what it earns, that it stops and that it leaves."""
 
 from __future__ import annotations
 

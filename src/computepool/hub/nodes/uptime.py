@@ -1,4 +1,4 @@
-"""How much of the time nodes are online, as everybody signed in is shown it."""
+"""Uptime of nodes, as everybody signed in is shown it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What accounts are told when something happens, and in which words. How it gets there is in deliveries.py.
+"""Notices to accounts when something happens, and their words. How it gets there is in deliveries.py.
 
 The events are the outbox: they are written in the transaction of what they are about. Each webhook has its own place in
 them, and moves on past what it has turned into deliveries, in one guarded write. So nothing is told that did not

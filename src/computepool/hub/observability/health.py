@@ -1,4 +1,4 @@
-"""How the hub is, part by part, in words: what is well, what is not, and what to do about it."""
+"""Health of the hub, part by part, in words: what is well, what is not, and what to do about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs are billed for, beside what other owners' nodes took for the same job."""
+"""Billable times of runs, beside what other owners' nodes took for the same job."""
 
 from __future__ import annotations
 

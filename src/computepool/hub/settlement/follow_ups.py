@@ -1,4 +1,4 @@
-"""What follows, in the same transaction, from hub jobs that are over and from results that were proven wrong.
+"""Follow-ups, in the same transaction, of hub jobs that are over and from results that were proven wrong.
 
 Called at the end of every unit that may end a job: what it does can end or begin others, so it goes on until nothing
 is left to do.

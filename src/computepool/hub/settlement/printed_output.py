@@ -1,4 +1,4 @@
-"""What a program printed, as its node reports it, held against the text that the node sent."""
+"""Printed output, as its node reports it, compared with the text that the node sent."""
 
 from __future__ import annotations
 

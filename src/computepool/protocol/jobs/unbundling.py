@@ -1,4 +1,4 @@
-"""What came of each item of a job that did several. For who reads results: the hub has no use for the codec behind it."""
+"""Results of each item of a job that did several. For clients: the hub has no use for the codec behind it."""
 
 from __future__ import annotations
 

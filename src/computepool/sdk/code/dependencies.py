@@ -1,4 +1,4 @@
-"""What code needs beside itself: own modules, which travel with it, and packages, required as they are installed here.
+"""Dependencies of code: own modules, which travel with it, and packages, required as they are installed here.
 
 A name is only ever required of a package index if it is known here as an installed distribution from one: a module of
 the submitter's own, or a name that nothing here has, could be a stranger's package there.

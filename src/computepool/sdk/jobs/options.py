@@ -1,4 +1,4 @@
-"""What a person may ask for with a job (vram=16, timeout="2h" …), turned into the wire's spec and terms."""
+"""Options of a job (vram=16, timeout="2h" …), turned into the wire's spec and terms."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a running job asks the hub for: jobs of its own, and messages to its group's collector.
+"""Requests of a running job to the hub: jobs of its own, and messages to its group's collector.
 
-Placed into every sandbox beside running.py: standard library, cloudpickle and its neighbours there alone. A job has no
+In every sandbox, beside job_context.py: standard library, cloudpickle and its neighbours there alone. A job has no
 network and nobody's key: it leaves each call as a file that its node looks at, says so in a line of its output, as any
 program can (docs/children.md), and finds the answer beside it.
 """

@@ -1,4 +1,4 @@
-"""Which shared libraries a program needs and where this machine keeps them, read from the files, without running them.
+"""Shared libraries that a program needs, and their places on this machine: read from the files, without running them.
 
 Owns the reading of ELF headers (64 bits, little-endian: every machine that a node runs on) and the loader's search.
 """

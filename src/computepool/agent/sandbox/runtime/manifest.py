@@ -1,4 +1,4 @@
-"""What is in a tree of files, and the one name that follows from it.
+"""The contents of a tree of files, and the one name that follows from it.
 
 Owns the canonical manifest (kind, path, mode, size and SHA-256 of each entry, in the order of the paths), whose SHA-256
 is the tree's digest; and the stamp, by which an unchanged tree is known again without reading it.

@@ -1,4 +1,4 @@
-"""What jobs print: kept in order, bounded per attempt, read live by long poll."""
+"""The output of jobs: kept in order, bounded per attempt, read live by long poll."""
 
 from __future__ import annotations
 

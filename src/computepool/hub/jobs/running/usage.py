@@ -1,4 +1,4 @@
-"""What attempts use over time: noted from what nodes say, saved now and then and when they end, shown to the submitter."""
+"""Usage of attempts over time: noted from what nodes say, saved now and then and at the end, for the submitter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the hub asks of a bank: take an order under our reference, and say later what became of it.
+"""The interface of a bank: take an order under our reference, and say later what became of it.
 
 A bank never raises for what happens between it and us: a time-out, a broken connection and an answer that cannot be
 read are all `unclear`. It keeps nothing; the store does.

@@ -1,4 +1,4 @@
-"""What the mesh is watched by: nodes that other hubs hear, what was settled lately, what happened lately."""
+"""Rows of the live view: nodes that other hubs hear, what was settled lately, what happened lately."""
 
 from __future__ import annotations
 

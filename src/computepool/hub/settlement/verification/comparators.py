@@ -1,4 +1,4 @@
-"""How the results of one job are compared: what its submitter wished, kept with the job, and what that makes of them.
+"""Comparators of the results of one job: what its submitter wished, kept with the job, and what that makes of them.
 
 Files are always compared by digest. A tolerance is applied here, to texts that are never run; a function of the
 submitter's is only looked up here: its answers come from hub jobs (compare_jobs.py).

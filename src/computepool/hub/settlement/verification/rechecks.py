@@ -1,4 +1,4 @@
-"""When a node was wrong: what it said before, and nobody checked, is run again elsewhere; what was wrong is taken back.
+"""Rechecks after a wrong result: earlier unchecked results of the node are run again; what was wrong is taken back.
 
 A result is wrong when two other owners' nodes came to one and the same other result. Everything happens in the
 transaction of the report that decides it. A job is checked so once, ever.

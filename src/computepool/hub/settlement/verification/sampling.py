@@ -1,4 +1,4 @@
-"""Which results are checked: drawn when they are there, by a chance that no node can foresee or change."""
+"""Sampling of results to check: drawn when they are there, by a chance that no node can foresee or change."""
 
 from __future__ import annotations
 
