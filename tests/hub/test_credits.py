@@ -134,7 +134,7 @@ async def test_what_is_earned_later_matures_later(
 async def test_two_who_mature_at_once_move_it_once(
     hub: HubDouble, sam: httpx2.AsyncClient, pia: httpx2.AsyncClient, clock: FakeClock
 ) -> None:
-    """Also when a second hub has its own idea of now, and later earnings lie beside the matured_pay ones."""
+    """Also when a second hub has its own idea of now, and later earnings lie beside the matured ones."""
     await run_job(hub, sam, pia, ran_ms=600_000)
     clock.advance(7 * DAY_MS)
     due = [(await got(pia, "/me"))["id"]]
@@ -154,7 +154,7 @@ def _somebody_waits(connection: Connection) -> bool:
 async def test_two_hubs_mature_the_same_earnings_once(
     tmp_path: Path, migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their clocks differ, so each sees another part as matured_pay; and later earnings lie there that could be taken by mistake."""
+    """Their clocks differ, so each sees another part as matured; and later earnings lie there that could be taken by mistake."""
     clocks = FakeClock(), FakeClock(seed=1)
     quiet = {"tick_s": 10_000, "mature_s": 10_000}
     async with (
