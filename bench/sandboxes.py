@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.table import Figure
-from computepool.agent.sandbox.base import Limits, Policy, Sandbox, Usage
+from computepool.agent.sandbox.base import Limits, ProcessUsage, Sandbox, SandboxPolicy
 from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree
 from computepool.agent.sandbox.selftest.selftest import BACKENDS
@@ -125,12 +125,12 @@ def _timed(sandbox: Sandbox, argv: list[str], ground: Path) -> float:
 
 def _run(
     sandbox: Sandbox, argv: list[str], ground: Path, *, stdout: int | None = None
-) -> tuple[float, Usage]:
+) -> tuple[float, ProcessUsage]:
     """How long it took from being asked for to its end, in seconds, and what it used."""
     workdir = make_workdir(ground / "work", "job")
     try:
         began = time.perf_counter()
-        process = sandbox.spawn(argv, workdir=workdir, limits=_LIMITS, policy=Policy(), stdout=stdout)
+        process = sandbox.spawn(argv, workdir=workdir, limits=_LIMITS, policy=SandboxPolicy(), stdout=stdout)
         with contextlib.closing(process):
             ended = process.wait(60)
             took = time.perf_counter() - began

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from random import Random
 
 from computepool.core.trust.discounting import DAY_MS
-from computepool.core.trust.reputation import NEWCOMER, Evidence, Outcome, Reputation, update
+from computepool.core.trust.reputation import NEWCOMER, Evidence, Reputation, ReputationEvent, update
 from computepool.core.trust.verification import (
     CHECK_FLOOR_PPM,
     PPM,
     Mode,
-    Policy,
     Result,
     Ruling,
+    VerificationPolicy,
     check_chance,
     judge,
 )
@@ -42,7 +42,7 @@ class Attack:
 @dataclass(frozen=True, kw_only=True)
 class Rule:
     name: str
-    policy: Policy = field(default_factory=lambda: Policy(Mode.ADAPTIVE))
+    policy: VerificationPolicy = field(default_factory=lambda: VerificationPolicy(Mode.ADAPTIVE))
     floor_ppm: int = 0
     bans: bool = True
     recheck_days: int = DAYS  #: how old a result may be that is looked at again after a strike; 0: none is
@@ -55,7 +55,7 @@ ATTACKS = (
     Attack(name="whitewash", wakes_after=20, colludes=True, washes=True),
 )
 RULES = (
-    Rule(name="always two", policy=Policy(Mode.QUORUM, quorum=2), bans=False, recheck_days=0),
+    Rule(name="always two", policy=VerificationPolicy(Mode.QUORUM, quorum=2), bans=False, recheck_days=0),
     Rule(name="by streak, no ban", bans=False, recheck_days=0),
     Rule(name="with strikes, ban and re-checks"),
     Rule(name="… and a floor of 5 %", floor_ppm=CHECK_FLOOR_PPM),
@@ -154,7 +154,7 @@ class Pool:
 
     def _strike(self, node: Node, job: int, *, refuters: tuple[int, ...]) -> None:
         """Every job is of a submitter of its own, who has been here for long."""
-        wrong = Outcome("", Evidence.REFUTED, self.now_ms, by=1 + job, old=True, refuters=refuters)
+        wrong = ReputationEvent("", Evidence.REFUTED, self.now_ms, by=1 + job, old=True, refuters=refuters)
         node.known = update(node.known, wrong)
         if not self.rule.bans and (node.banned or node.known.probation_at_ms):
             node.known = update(NEWCOMER, wrong)
@@ -176,7 +176,7 @@ class Pool:
             self._learn(node, Evidence.PROBE_RIGHT if right else Evidence.PROBE_WRONG)
 
     def _learn(self, node: Node, evidence: Evidence) -> None:
-        node.known = update(node.known, Outcome("", evidence, self.now_ms))
+        node.known = update(node.known, ReputationEvent("", evidence, self.now_ms))
 
     def _somebody(self, busy: list[Node]) -> Node:
         while True:

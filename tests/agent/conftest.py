@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from computepool.agent.agent import Agent, Machine
-from computepool.agent.clock import SystemClock
+from computepool.agent.clock import SystemAgentClock
 from computepool.agent.config import AgentConfig, AgentLimits, prepare_data_dir
 from computepool.agent.execution.job_environment import prepare_runtime
 from computepool.agent.hardware import probe
@@ -110,7 +110,7 @@ async def start_node(
             sandbox=level, gpus=False, **fields,
         )  # fmt: skip
         machine = make_machine(config, runtime, ground)
-        clock = SystemClock()
+        clock = SystemAgentClock()
         client = HubClient(config.hub_urls, clock=clock, limits=limits)
         from computepool.agent.hub_link import identity as identities
 

@@ -18,7 +18,7 @@ import cloudpickle
 import uvicorn
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from computepool.agent.clock import SystemClock
+from computepool.agent.clock import SystemAgentClock
 from computepool.core.errors import ComputePoolError, Unauthenticated
 from computepool.core.jobs.lifecycle import JobKind, Outcome, Reason, Verdict
 from computepool.protocol.jobs.checkpoints import CheckpointReply, CheckpointReport
@@ -61,7 +61,7 @@ Fault = Callable[[str], int | Foreign | str | None]
 class FakeHub:
     def __init__(self) -> None:
         self.key = Ed25519PrivateKey.generate()
-        self.clock = SystemClock()
+        self.clock = SystemAgentClock()
         self.node_keys: dict[str, Ed25519PublicKey] = {}
         self.codes = {CODE}
         self.interval_ms, self.lease_ms, self.fence_ms = 2_000, 60_000, 10_000

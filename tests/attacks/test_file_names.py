@@ -19,7 +19,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from computepool.agent.sandbox.collect import Caps, Collector
+from computepool.agent.sandbox.collect import Caps, OutputCollector
 from computepool.agent.sandbox.scratch import stage
 from computepool.core.errors import ComputePoolError
 from computepool.protocol.filenames import check_name
@@ -121,7 +121,7 @@ def test_outputs_are_collected_without_following_links(ground: Ground) -> None:
     odd = os.fsencode(ground.inside) + b"/\xff\xfe"
     Path(os.fsdecode(odd)).write_text("bytes")
     (ground.inside / "new\nline").write_text("x")
-    collector = Collector(ground.inside, Caps(files=100, total_bytes=10**6, file_bytes=10**6))
+    collector = OutputCollector(ground.inside, Caps(files=100, total_bytes=10**6, file_bytes=10**6))
     taken = {output.name for output in collector}
     assert "fine" in taken
     assert not taken & {"link", "file", "pipe", "absolute", "link/key", "new\nline"}

@@ -19,8 +19,8 @@ import psutil
 import pytest
 
 from computepool.cli.local.children import Child
-from computepool.cli.local.host import MESH_SETTINGS, Host, _address, _agreed, _named
-from computepool.cli.local.local_pool import Together, signed_in
+from computepool.cli.local.host import MESH_SETTINGS, HostConfig, _address, _agreed, _named
+from computepool.cli.local.local_pool import LocalPool, signed_in
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict
 from computepool.hub.settings import Settings
 from computepool.protocol.jobs.jobs import Needs
@@ -168,30 +168,30 @@ def _places_by_tags_and_urls(pool: Pool) -> None:
 
 
 # ------------------------------------------------------------ without processes
-def agreed(before: Host | None, name: str = "a", *, yes: bool = False, **given: Any) -> Host:
+def agreed(before: HostConfig | None, name: str = "a", *, yes: bool = False, **given: Any) -> HostConfig:
     return _agreed(before, name, yes=yes, given=given)
 
 
 def test_a_host_goes_on_with_what_it_had() -> None:
     first = agreed(None, mesh_version="v", peer="laptop:8765", port=None, bind_public=None)
-    assert first == Host(name="a", mesh_version="v", peer="http://laptop:8765")
+    assert first == HostConfig(name="a", mesh_version="v", peer="http://laptop:8765")
     assert agreed(first, mesh_version=None, peer=None) == first
 
 
 @pytest.mark.parametrize(
     ("before", "given", "refused"),
     [
-        (Host(name="a"), {"peer": "http://other:1"}, "is the hub of a mesh of its own"),
-        (Host(name="b"), {}, "belongs to the host b"),
+        (HostConfig(name="a"), {"peer": "http://other:1"}, "is the hub of a mesh of its own"),
+        (HostConfig(name="b"), {}, "belongs to the host b"),
     ],
 )
-def test_it_is_not_made_into_another_host(before: Host, given: dict[str, Any], refused: str) -> None:
+def test_it_is_not_made_into_another_host(before: HostConfig, given: dict[str, Any], refused: str) -> None:
     with pytest.raises(Conflict, match=refused):
         agreed(before, yes=True, **given)
 
 
 def test_a_script_must_say_that_it_means_another_version_or_address() -> None:
-    before = Host(name="a", mesh_version="v", peer="http://laptop:1")
+    before = HostConfig(name="a", mesh_version="v", peer="http://laptop:1")
     changes: list[dict[str, Any]] = [{"mesh_version": "w"}, {"peer": "http://laptop:2"}]
     for given in changes:
         with pytest.raises(Exception, match="--yes"):
@@ -251,9 +251,9 @@ def test_joining_where_nobody_is_fails_at_once_and_never_says_that_it_lends(run:
 
 
 def test_one_folder_is_started_once(tmp_path: Path) -> None:
-    with Together(tmp_path), pytest.raises(Conflict, match="runs already"), Together(tmp_path):
+    with LocalPool(tmp_path), pytest.raises(Conflict, match="runs already"), LocalPool(tmp_path):
         pass
-    with Together(tmp_path):
+    with LocalPool(tmp_path):
         pass
 
 
@@ -271,7 +271,7 @@ def test_a_key_is_stored_only_when_the_hub_that_answers_knows_it(
         if asked:
             raise ComputePoolError("the hub is gone")
 
-    machine = Together(tmp_path)
+    machine = LocalPool(tmp_path)
     monkeypatch.setattr(hub, "route", route)
     monkeypatch.setattr(machine, "_check_alive", check_alive)
     with pytest.raises(ComputePoolError, match="the hub is gone"):

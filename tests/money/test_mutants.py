@@ -86,10 +86,10 @@ MUTANTS = {
         f"{CORE}.ledger:hold", "Leg(owner(account_id)", "Leg(user(account_id)"
     ),
     "earnings mature again and again": Mutant(
-        f"{SERVICES}.credits:_ripe", "ledger_rows.matured_up_to(connection, account_id)", "0"
+        f"{SERVICES}.credits:_matured_pay", "ledger_rows.matured_up_to(connection, account_id)", "0"
     ),
     "earnings mature at once": Mutant(
-        f"{SERVICES}.credits:_ripe_before", "round(hub.settings.holdback_s * 1000)", "0"
+        f"{SERVICES}.credits:_matures_before", "round(hub.settings.holdback_s * 1000)", "0"
     ),
     "a top-up is not remembered": Mutant(
         f"{SERVICES}.credits:top_up",

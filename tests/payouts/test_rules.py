@@ -19,9 +19,9 @@ from computepool.core.money.payouts import (
     PAISA,
     RETURNED,
     Absence,
-    Answer,
     ApprovalRules,
-    Asked,
+    BankReply,
+    BankRequest,
     BankTarget,
     PayoutState,
     UpiTarget,
@@ -224,24 +224,24 @@ def test_no_path_pays_and_returns(wanted: list[PayoutState]) -> None:
 # answers
 
 
-@pytest.mark.parametrize(("word", "asked"), list(product(Word, Asked)))
-def test_where_an_answer_leads(word: Word, asked: Asked) -> None:
-    step = judge(Answer(word), asked)
+@pytest.mark.parametrize(("word", "asked"), list(product(Word, BankRequest)))
+def test_where_an_answer_leads(word: Word, asked: BankRequest) -> None:
+    step = judge(BankReply(word), asked)
     if step is None:
-        assert asked is Asked.LOOK_UP
+        assert asked is BankRequest.LOOK_UP
         assert word in (Word.UNCLEAR, Word.ABSENT)
         return
     assert (step.state is PayoutState.PAID) == (word is Word.PAID)
     if step.state is PayoutState.FAILED:
         assert word is Word.REFUSED
-        assert asked is not Asked.SUBMIT_AGAIN
+        assert asked is not BankRequest.SUBMIT_AGAIN
     for state in AT_THE_BANK:
         assert step.state is state or may_become(state, step.state)
 
 
 def test_a_lost_answer_never_ends_a_payout() -> None:
-    for word, asked in product((Word.UNCLEAR, Word.ABSENT, Word.PROCESSING), Asked):
-        step = judge(Answer(word), asked)
+    for word, asked in product((Word.UNCLEAR, Word.ABSENT, Word.PROCESSING), BankRequest):
+        step = judge(BankReply(word), asked)
         assert step is None or step.state not in DECIDED
 
 
@@ -262,7 +262,7 @@ def test_contradictions(state: PayoutState, word: Word) -> None:
     expected = (state is PayoutState.PAID and word is Word.REFUSED) or (
         state in RETURNED and word is Word.PAID
     )
-    assert contradicts(state, Answer(word)) == expected
+    assert contradicts(state, BankReply(word)) == expected
 
 
 @given(st.integers(0, 10_000))

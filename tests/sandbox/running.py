@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from computepool.agent.sandbox.backends import runsc
-from computepool.agent.sandbox.base import Exit, Limits, Policy, Process, Sandbox
+from computepool.agent.sandbox.base import Exit, Limits, Process, Sandbox, SandboxPolicy
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree, stage
 
 LIMITS = Limits(memory_mb=256, pids=32, cpus=2, wall_s=20, disk_mb=64, tmp_mb=16, open_files=256)
@@ -47,7 +47,7 @@ def started(
     *,
     ground: Path,
     limits: Limits = LIMITS,
-    policy: Policy | None = None,
+    policy: SandboxPolicy | None = None,
     stdin: bytes = b"",
     prepare: Callable[[Path], None] | None = None,
 ) -> Iterator[tuple[Process, Path, Callable[[Exit | None], Outcome]]]:
@@ -67,7 +67,7 @@ def started(
                 argv,
                 workdir=workdir,
                 limits=limits,
-                policy=policy or Policy(),
+                policy=policy or SandboxPolicy(),
                 stdin=given.fileno(),
                 stdout=out.fileno(),
                 stderr=err.fileno(),

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from computepool.agent.sandbox.base import OUTPUTS, Sandbox, SandboxError
-from computepool.agent.sandbox.collect import Caps, Collector
+from computepool.agent.sandbox.collect import Caps, OutputCollector
 from computepool.agent.sandbox.scratch import (
     give,
     make_workdir,
@@ -34,7 +34,7 @@ def workdir(ground: Path) -> Iterator[Path]:
     remove_tree(folder)
 
 
-def contents(collector: Collector) -> dict[str, bytes]:
+def contents(collector: OutputCollector) -> dict[str, bytes]:
     return {output.name: os.pread(output.fd, output.size, 0) for output in collector}
 
 
@@ -45,7 +45,7 @@ def test_only_plain_files_come_back(sandbox: Sandbox, ground: Path) -> None:
     with started(sandbox, argv, ground=ground, prepare=stage_hostile) as (process, workdir, outcome):
         ended = outcome(process.wait(20))
         assert ended.exit.ok, ended.err
-        collector = Collector(workdir / OUTPUTS, Caps(file_bytes=1 << 20))
+        collector = OutputCollector(workdir / OUTPUTS, Caps(file_bytes=1 << 20))
         found = contents(collector)
     locked = {"locked": b"locked"} if os.geteuid() == 0 else {}
     assert found == {"plain": b"fine", "setuid": b"#!/bin/sh\n", "a/b/c/deep": b"deep"} | locked
@@ -65,7 +65,7 @@ def test_outputs_replaced_by_a_link(sandbox: Sandbox, ground: Path) -> None:
     argv = ["python3", "-I", "bombs.py", "replace_outputs", f'["{ground}/elsewhere"]']
     with started(sandbox, argv, ground=ground, prepare=stage_hostile) as (process, workdir, outcome):
         assert outcome(process.wait(20)).exit.ok
-        collector = Collector(workdir / OUTPUTS)
+        collector = OutputCollector(workdir / OUTPUTS)
         assert contents(collector) == {}
         assert [refused.name for refused in collector.refused] == [OUTPUTS]
     assert (ground / "elsewhere" / "file").exists()
@@ -77,15 +77,15 @@ def test_caps(workdir: Path) -> None:
         (outputs / f"f{number}").write_bytes(b"x" * 100)
     (outputs / "a" / "b" / "c").mkdir(parents=True)
     (outputs / "a" / "b" / "c" / "deep").write_text("x")
-    few = Collector(outputs, Caps(files=3))
+    few = OutputCollector(outputs, Caps(files=3))
     assert len(contents(few)) == 3
     assert "more than 3 files" in few.refused[-1].reason
-    small = Collector(outputs, Caps(total_bytes=350))
+    small = OutputCollector(outputs, Caps(total_bytes=350))
     assert len(contents(small)) == 4  # three of 100 bytes, and the one of 1 byte
-    flat = Collector(outputs, Caps(depth=2))
+    flat = OutputCollector(outputs, Caps(depth=2))
     assert "a/b/c/deep" not in contents(flat)
     assert "nested deeper" in flat.refused[0].reason
-    crowded = Collector(outputs, Caps(entries=5))
+    crowded = OutputCollector(outputs, Caps(entries=5))
     assert len(contents(crowded)) == 0
     assert "more than 5 entries" in crowded.refused[-1].reason
 
@@ -94,7 +94,7 @@ def test_iteration_that_stops_early_closes_everything(workdir: Path) -> None:
     (workdir / OUTPUTS / "a").mkdir()
     (workdir / OUTPUTS / "a" / "one").write_text("1")
     before = len(os.listdir("/proc/self/fd"))
-    iterator = iter(Collector(workdir / OUTPUTS))
+    iterator = iter(OutputCollector(workdir / OUTPUTS))
     next(iterator)
     iterator.close()  # type: ignore[attr-defined]
     assert len(os.listdir("/proc/self/fd")) == before
@@ -102,7 +102,7 @@ def test_iteration_that_stops_early_closes_everything(workdir: Path) -> None:
 
 def test_missing_outputs_folder_is_no_error(workdir: Path) -> None:
     (workdir / OUTPUTS).rmdir()
-    assert contents(Collector(workdir / OUTPUTS)) == {}
+    assert contents(OutputCollector(workdir / OUTPUTS)) == {}
 
 
 def test_stage_never_leaves_the_folder(workdir: Path, ground: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
 from computepool.agent.sandbox.backends.process import ProcessSandbox
-from computepool.agent.sandbox.base import Limits, Policy, Process, Sandbox
+from computepool.agent.sandbox.base import Limits, Process, Sandbox, SandboxPolicy
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.core.isolation import Level
 from tests.sandbox.running import LIMITS, eventually, run_python, started
@@ -36,7 +36,7 @@ print(json.dumps({"first": first, "child": child, "after": sorted(os.sched_getaf
 
 def test_a_job_and_its_children_run_where_they_were_told(sandbox: Sandbox, ground: Path) -> None:
     for ids in (USABLE[:1], USABLE[1:2], USABLE[1:2], USABLE[:2]):
-        found = run_python(sandbox, LOOK, ground=ground, policy=Policy(cpu_ids=ids)).got
+        found = run_python(sandbox, LOOK, ground=ground, policy=SandboxPolicy(cpu_ids=ids)).got
         if sandbox.level is Level.GVISOR:  # it numbers its own
             assert len(found["first"]) == len(ids)  # type: ignore[arg-type]
         else:
@@ -48,7 +48,7 @@ def test_a_job_and_its_children_run_where_they_were_told(sandbox: Sandbox, groun
 def test_a_slot_that_was_pinned_is_free_again_for_who_asks_for_nothing(
     process: ProcessSandbox, ground: Path
 ) -> None:
-    run_python(process, LOOK, ground=ground, policy=Policy(cpu_ids=USABLE[:1]))
+    run_python(process, LOOK, ground=ground, policy=SandboxPolicy(cpu_ids=USABLE[:1]))
     assert run_python(process, LOOK, ground=ground).got["first"] == list(USABLE)
 
 
@@ -77,7 +77,7 @@ def test_what_runs_is_moved_with_all_its_threads(plain: Sandbox, ground: Path) -
         ["python3", "-I", "-c", WAITING],
         ground=ground,
         limits=limits,
-        policy=Policy(cpu_ids=USABLE[:1]),
+        policy=SandboxPolicy(cpu_ids=USABLE[:1]),
     ) as (process, _, _):
         assert eventually(lambda: _threads(process) == {USABLE[:1]} and process.processes() == 1)
         process.pin(USABLE[:2], cpus=2.0)
@@ -113,7 +113,7 @@ def _quota(process: Process) -> int | None:
 
 def test_pinning_what_is_there_already_costs_nothing(process: ProcessSandbox, ground: Path) -> None:
     limits: Limits = replace(LIMITS, cpus=1)
-    policy = Policy(cpu_ids=USABLE[:1])
+    policy = SandboxPolicy(cpu_ids=USABLE[:1])
     with started(process, ["sleep", "20"], ground=ground, limits=limits, policy=policy) as (running, _, _):
         slot = running._slot  # type: ignore[attr-defined]
         writes: list[object] = []

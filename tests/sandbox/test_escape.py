@@ -16,7 +16,7 @@ import pytest
 
 from computepool.agent.sandbox.backends import seccomp
 from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
-from computepool.agent.sandbox.base import Policy, Sandbox, Status
+from computepool.agent.sandbox.base import Sandbox, SandboxPolicy, Status
 from computepool.agent.sandbox.interior import hidden_files
 from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree
@@ -109,7 +109,7 @@ def test_agents_environment_is_not_inherited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("POOL_TOKEN", canaries.token)
-    outcome = attack(boxed, "env_secret", ground=ground, policy=Policy(env={"GIVEN": "yes"}))
+    outcome = attack(boxed, "env_secret", ground=ground, policy=SandboxPolicy(env={"GIVEN": "yes"}))
     assert canaries.token not in outcome.out
     names = set(outcome.got["env"])  # type: ignore[call-overload]
     assert names - {"LD_LIBRARY_PATH"} == {"PATH", "HOME", "LANG", "TMPDIR", "GIVEN", "PWD"}
@@ -117,7 +117,7 @@ def test_agents_environment_is_not_inherited(
 
 
 def test_command_lines_tell_nothing_about_the_host(boxed: Sandbox, ground: Path) -> None:
-    policy = Policy(env={"TOKEN": "env-secret"})
+    policy = SandboxPolicy(env={"TOKEN": "env-secret"})
     outcome = attack(boxed, "command_lines", ground=ground, policy=policy)
     assert "hostile.py" in outcome.out
     assert str(ground) not in outcome.out
@@ -125,7 +125,9 @@ def test_command_lines_tell_nothing_about_the_host(boxed: Sandbox, ground: Path)
 
 
 def test_environment_is_not_on_a_command_line_of_the_host(boxed: Sandbox, ground: Path) -> None:
-    with started(boxed, ["sleep", "20"], ground=ground, policy=Policy(env={"TOKEN": "env-secret-7"})) as (
+    with started(
+        boxed, ["sleep", "20"], ground=ground, policy=SandboxPolicy(env={"TOKEN": "env-secret-7"})
+    ) as (
         process,
         _,
         _,
@@ -187,7 +189,7 @@ def test_processes_of_the_host_cannot_be_killed(
     reader, writer = os.pipe()
     code = "import os, sys; sys.stdin = os.fdopen(5); sys.argv = ['', 'kill_host', '[]']; exec(open('hostile.py').read())"
     argv = ["python3", "-I", "-c", code]
-    policy = Policy(env={"HOSTILE_KILL_ALL": "1"}, fds={5: reader})
+    policy = SandboxPolicy(env={"HOSTILE_KILL_ALL": "1"}, fds={5: reader})
     with started(boxed, argv, ground=ground, prepare=stage_hostile, policy=policy) as (
         process,
         workdir,

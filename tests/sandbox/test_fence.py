@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent.clock import SystemClock
-from computepool.agent.sandbox.base import Policy, Sandbox, Status
+from computepool.agent.clock import SystemAgentClock
+from computepool.agent.sandbox.base import Sandbox, SandboxPolicy, Status
 from computepool.agent.sandbox.fence import Fence
 from tests.sandbox.running import alive, eventually, run, started
 
@@ -40,34 +40,34 @@ def test_a_job_behind_the_fence_is_ended_by_its_launcher(
     """Nobody calls `wait` or `patrol` meanwhile, as when the agent hangs."""
     marker = f"fenced-{secrets.token_hex(8)}"
     argv = ["python3", "-I", "-c", WITH_DAEMON, marker]
-    fence.set_deadline(SystemClock().boot_time() + 3600)
-    with started(sandbox, argv, ground=ground, policy=Policy(fence=fence.fd)) as (process, _, outcome):
+    fence.set_deadline(SystemAgentClock().boot_time() + 3600)
+    with started(sandbox, argv, ground=ground, policy=SandboxPolicy(fence=fence.fd)) as (process, _, outcome):
         assert eventually(lambda: alive(marker, ground), timeout_s=30)
-        fence.set_deadline(SystemClock().boot_time())
+        fence.set_deadline(SystemAgentClock().boot_time())
         assert eventually(lambda: not alive(marker, ground), timeout_s=30)
         assert outcome(process.wait(10)).exit.status is Status.LEASE_LOST
     # The slot is as good as before, and a fence of later times lets jobs run.
-    fence.set_deadline(SystemClock().boot_time() + 3600)
-    assert run(sandbox, ["true"], ground=ground, policy=Policy(fence=fence.fd)).exit.ok
+    fence.set_deadline(SystemAgentClock().boot_time() + 3600)
+    assert run(sandbox, ["true"], ground=ground, policy=SandboxPolicy(fence=fence.fd)).exit.ok
 
 
 def test_a_job_that_starts_behind_the_fence_does_not_run(
     sandbox: Sandbox, fence: Fence, ground: Path
 ) -> None:
-    fence.set_deadline(SystemClock().boot_time() - 1)
-    ended = run(sandbox, ["sleep", "300"], ground=ground, policy=Policy(fence=fence.fd)).exit
+    fence.set_deadline(SystemAgentClock().boot_time() - 1)
+    ended = run(sandbox, ["sleep", "300"], ground=ground, policy=SandboxPolicy(fence=fence.fd)).exit
     assert ended.status is Status.LEASE_LOST
 
 
 def test_what_no_lease_is_about_runs_on(process: Sandbox, fence: Fence, ground: Path) -> None:
-    fence.set_deadline(SystemClock().boot_time() - 1)
+    fence.set_deadline(SystemAgentClock().boot_time() - 1)
     assert run(process, ["sleep", "0.1"], ground=ground).exit.ok
     fence.set_deadline(0)  # no hub has spoken yet
-    assert run(process, ["sleep", "0.1"], ground=ground, policy=Policy(fence=fence.fd)).exit.ok
+    assert run(process, ["sleep", "0.1"], ground=ground, policy=SandboxPolicy(fence=fence.fd)).exit.ok
 
 
 def test_the_fence_counts_time_asleep() -> None:
-    assert abs(SystemClock().boot_time() - time.clock_gettime(time.CLOCK_BOOTTIME)) < 60
+    assert abs(SystemAgentClock().boot_time() - time.clock_gettime(time.CLOCK_BOOTTIME)) < 60
 
 
 def test_who_has_the_descriptor_cannot_move_the_fence(fence: Fence) -> None:

@@ -21,7 +21,7 @@ from computepool.agent.sandbox.backends import runsc, seccomp
 from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
 from computepool.agent.sandbox.backends.gvisor import GvisorSandbox
 from computepool.agent.sandbox.backends.process import ProcessSandbox
-from computepool.agent.sandbox.base import Policy, Process, Sandbox, SandboxError, Status
+from computepool.agent.sandbox.base import Process, Sandbox, SandboxError, SandboxPolicy, Status
 from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree
 from computepool.agent.sandbox.selftest import isolation_evidence, selftest
@@ -152,7 +152,7 @@ def staying(sandbox: Sandbox, name: str, ground: Path) -> Iterator[tuple[Process
     reader, writer = os.pipe()
     code = f"import os, sys; sys.stdin = os.fdopen(5); sys.argv = ['', {name!r}, '[]']; exec(open('hostile.py').read())"
     argv = ["python3", "-I", "-c", code]
-    policy = Policy(fds={5: reader})
+    policy = SandboxPolicy(fds={5: reader})
     with started(sandbox, argv, ground=ground, prepare=stage_hostile, policy=policy) as (process, _, outcome):
         os.close(reader)
         # The output is a file: what is in it is what it has said.
@@ -202,7 +202,7 @@ def test_the_kernel_is_not_the_hosts(gvisor: GvisorSandbox, ground: Path) -> Non
 
 def test_what_runsc_is_told_is_for_the_job_alone(gvisor: GvisorSandbox, ground: Path) -> None:
     """The environment may hold secrets: the bundle is closed to every other user."""
-    policy = Policy(env={"TOKEN": "env-secret-9"})
+    policy = SandboxPolicy(env={"TOKEN": "env-secret-9"})
     with started(gvisor, ["sleep", "30"], ground=ground, policy=policy) as (_, workdir, _):
         (folder,) = gvisor._runs.iterdir()
         assert "env-secret-9" in (folder / "config.json").read_text()
@@ -251,7 +251,7 @@ def test_more_processes_than_allowed_hit_the_wall_around(
 
 def test_cards_are_refused(gvisor: GvisorSandbox, ground: Path) -> None:
     with pytest.raises(SandboxError, match="namespace"):
-        run(gvisor, ["true"], ground=ground, policy=Policy(gpus=("/dev/nvidia0",)))
+        run(gvisor, ["true"], ground=ground, policy=SandboxPolicy(gpus=("/dev/nvidia0",)))
 
 
 # ------------------------------------------------------------------ nothing stays behind
@@ -283,13 +283,13 @@ def test_a_killed_kernel_is_noticed(gvisor: GvisorSandbox, ground: Path) -> None
 _AGENT = """
 import sys, time
 from pathlib import Path
-from computepool.agent.sandbox.base import Limits, Policy
+from computepool.agent.sandbox.base import Limits, SandboxPolicy
 from computepool.agent.sandbox.backends.gvisor import GvisorSandbox
 from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.slots import SandboxConfig
 cache = Path(sys.argv[1])
 sandbox = GvisorSandbox(SandboxConfig(cache_dir=cache, runtime=Runtime.prepare(cache, {})))
-process = sandbox.spawn(["sleep", "60"], workdir=Path(sys.argv[2]), limits=Limits(), policy=Policy())
+process = sandbox.spawn(["sleep", "60"], workdir=Path(sys.argv[2]), limits=Limits(), policy=SandboxPolicy())
 print(sandbox._runs, flush=True)
 time.sleep(60)
 """

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from computepool.agent.execution.attempt_result import of_exit
-from computepool.agent.sandbox.base import BadCommand, Policy, Sandbox, Status
+from computepool.agent.sandbox.base import BadCommand, Sandbox, SandboxPolicy, Status
 from computepool.agent.sandbox.safe_paths import View
 from computepool.core.jobs.lifecycle import Reason
 from tests.sandbox.running import Outcome, run
@@ -78,7 +78,7 @@ def test_no_word_of_the_jobs_is_a_fault_of_the_node(boxed: Sandbox, ground: Path
 
 def test_path_of_the_jobs_own_making_leads_nowhere_else(boxed: Sandbox, ground: Path, outside: Path) -> None:
     for folder in (f"{_UP}{outside}", str(outside), f":{outside}:"):
-        outcome = run(boxed, ["program"], ground=ground, policy=Policy(env={"PATH": folder}))
+        outcome = run(boxed, ["program"], ground=ground, policy=SandboxPolicy(env={"PATH": folder}))
         assert words(outcome, "program")[0] is Reason.BAD_JOB
 
 
@@ -100,7 +100,7 @@ def test_links_inside_lead_to_what_the_job_sees(boxed: Sandbox, ground: Path) ->
 
     for command, ok in (("./true", True), ("./up", True), ("./round", False)):
         assert run(boxed, [command], ground=ground, prepare=prepare).exit.ok is ok
-    broken = Policy(mounts={ground / "missing": "/data"})
+    broken = SandboxPolicy(mounts={ground / "missing": "/data"})
     for command in ("./true", "./up"):
         outcome = run(boxed, [command], ground=ground, policy=broken, prepare=prepare)
         assert outcome.exit.status is Status.SANDBOX_ERROR, outcome

@@ -17,7 +17,7 @@ from computepool.agent.sandbox import cgroups, scratch
 from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
 from computepool.agent.sandbox.backends.gvisor import GvisorSandbox
 from computepool.agent.sandbox.backends.process import ProcessSandbox
-from computepool.agent.sandbox.base import MIB, Limits, Policy, Sandbox, SandboxError, Status
+from computepool.agent.sandbox.base import MIB, Limits, Sandbox, SandboxError, SandboxPolicy, Status
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.core.isolation import Level
 from tests.sandbox.running import (
@@ -72,7 +72,7 @@ def test_command_that_cannot_be_run(sandbox: Sandbox, ground: Path) -> None:
 
 
 def test_broken_sandbox_is_not_the_jobs_fault(boxed: Sandbox, ground: Path) -> None:
-    policy = Policy(mounts={ground / "missing": "/data"})
+    policy = SandboxPolicy(mounts={ground / "missing": "/data"})
     outcome = run(boxed, ["true"], ground=ground, policy=policy)
     assert outcome.exit.status is Status.SANDBOX_ERROR
     assert "missing" in outcome.err + outcome.exit.detail
@@ -84,7 +84,7 @@ def test_streams_environment_folder_and_descriptors(sandbox: Sandbox, ground: Pa
         "import os, sys; print(os.environ['GIVEN'], sys.stdin.read()); print('err', file=sys.stderr);"
         "os.write(7, b'through'); open('outputs/result', 'w').write(os.getcwd())"
     )
-    policy = Policy(env={"GIVEN": "ü 1"}, fds={7: writer})
+    policy = SandboxPolicy(env={"GIVEN": "ü 1"}, fds={7: writer})
     argv = ["python3", "-I", "-c", code]
     with started(sandbox, argv, ground=ground, policy=policy, stdin=b"typed") as (process, workdir, outcome):
         os.close(writer)
@@ -101,7 +101,7 @@ def test_mounts_are_read_only_and_where_they_should_be(sandbox: Sandbox, ground:
     source = ground / "data"
     source.mkdir(exist_ok=True)
     (source / "file").write_text("content")
-    policy = Policy(mounts={source: "/data"})
+    policy = SandboxPolicy(mounts={source: "/data"})
 
     def path(workdir: Path) -> str:
         return sandbox.inside(source / "file", workdir=workdir, policy=policy)
@@ -234,7 +234,7 @@ def test_freeze_stops_the_clock_and_the_cpu(sandbox: Sandbox, ground: Path) -> N
 def test_usage_is_measured(sandbox: Sandbox, ground: Path) -> None:
     reader, writer = os.pipe()
     code = "import os; held = b'x' * (60 << 20); os.read(7, 1)\nfor _ in range(3_000_000): pass"
-    argv, policy = ["python3", "-I", "-c", code], Policy(fds={7: reader})
+    argv, policy = ["python3", "-I", "-c", code], SandboxPolicy(fds={7: reader})
     with started(sandbox, argv, ground=ground, policy=policy) as (process, _, outcome):
         os.close(reader)
         assert eventually(lambda: (seen := process.usage()).rss_mb >= 60 and seen.wall_ms >= 500)
@@ -282,7 +282,7 @@ def test_flood_is_cut_by_the_reader(sandbox: Sandbox, ground: Path) -> None:
         ["python3", "-I", "bombs.py", "flood", "[]"],
         workdir=workdir,
         limits=LIMITS,
-        policy=Policy(),
+        policy=SandboxPolicy(),
         stdout=writer,
     )
     os.close(writer)
@@ -353,7 +353,7 @@ def test_fallback_freezes(fallback: Sandbox, ground: Path) -> None:
 # ------------------------------------------------------------------ what the agent leaves on the host
 def test_closing_leaves_no_cgroup_and_no_process(config: SandboxConfig, ground: Path) -> None:
     maker = cgroups.detect()
-    if isinstance(maker, cgroups.Unavailable):
+    if isinstance(maker, cgroups.CgroupsUnavailable):
         pytest.skip(maker.reason)
     before = _own_cgroups(maker)
     children = set(psutil.Process().children(recursive=True))

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from computepool.agent.sandbox.base import SandboxError
 from computepool.agent.sandbox.runtime import archive, elf, manifest, runtime
-from computepool.agent.sandbox.runtime.runtime import Runtime, Wish
+from computepool.agent.sandbox.runtime.runtime import Runtime, RuntimeRecipe
 
 FACTS = {"format": 2, "python": "3.11", "packages": "none"}
-WISH = Wish("key", FACTS)
+WISH = RuntimeRecipe("key", FACTS)
 _NAMES = st.text("abcü", min_size=1, max_size=4)
 _FILES = st.dictionaries(
     _NAMES, st.tuples(st.binary(max_size=40), st.sampled_from([0o644, 0o755])), min_size=1

@@ -25,7 +25,15 @@ from computepool.agent.sandbox.async_wait import finish
 from computepool.agent.sandbox.backends import runsc
 from computepool.agent.sandbox.backends.gvisor import GvisorSandbox
 from computepool.agent.sandbox.backends.process import ProcessSandbox
-from computepool.agent.sandbox.base import BadCommand, Limits, Policy, Sandbox, SandboxError, Status, Usage
+from computepool.agent.sandbox.base import (
+    BadCommand,
+    Limits,
+    ProcessUsage,
+    Sandbox,
+    SandboxError,
+    SandboxPolicy,
+    Status,
+)
 from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree
 from computepool.agent.sandbox.selftest.selftest import BACKENDS, Backend
@@ -173,7 +181,7 @@ def test_killed_launcher_is_the_nodes_fault_and_leaves_nothing(sandbox: Sandbox,
 _AGENT = """
 import os, sys, time
 from pathlib import Path
-from computepool.agent.sandbox.base import Limits, Policy
+from computepool.agent.sandbox.base import Limits, SandboxPolicy
 from computepool.agent.sandbox.{module} import {name}
 from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.selftest.selftest import BACKENDS, Backend
@@ -182,9 +190,9 @@ cache, workdir, marker = map(str, sys.argv[1:4])
 config = SandboxConfig(cache_dir=Path(cache), runtime=Runtime.prepare(Path(cache), {{}}), cgroups={cgroups})
 sandbox = {name}(config)
 process = sandbox.spawn(["python3", "-I", "bombs.py", "daemonize", '["' + marker + '"]'],
-    workdir=Path(workdir), limits=Limits(), policy=Policy())
+    workdir=Path(workdir), limits=Limits(), policy=SandboxPolicy())
 other = sandbox.spawn(["python3", "-I", "-c", "import os; os.execv('/bin/sleep', ['" + marker + "', '60'])"],
-    workdir=Path(workdir), limits=Limits(), policy=Policy())
+    workdir=Path(workdir), limits=Limits(), policy=SandboxPolicy())
 print("ready", flush=True)
 time.sleep(60)
 """
@@ -216,7 +224,7 @@ def test_jobs_die_with_a_killed_agent(
 
 def test_next_agent_sweeps_what_a_killed_one_left() -> None:
     maker = cgroups.detect()
-    if isinstance(maker, cgroups.Unavailable):
+    if isinstance(maker, cgroups.CgroupsUnavailable):
         pytest.skip(maker.reason)
     with subprocess.Popen(["sleep", "60"]) as orphan:
         dead = subprocess.Popen(["true"])
@@ -267,7 +275,7 @@ def test_sweep_takes_what_is_left_of_a_half_removed_cgroup(
 
 @pytest.mark.anyio
 async def test_waiting_in_an_event_loop(sandbox: Sandbox, ground: Path) -> None:
-    seen: list[Usage] = []
+    seen: list[ProcessUsage] = []
     chosen = Limits(wall_s=0.5, memory_mb=128)
     with (
         started(sandbox, ["sh", "-c", "exit 4"], ground=ground) as (quick, _, _),
@@ -342,7 +350,7 @@ def test_agent_of_an_ordinary_user(ground: Path) -> None:
 def test_attack_leaves_the_slot_usable(sandbox: Sandbox, ground: Path) -> None:
     for name in ("daemonize", "fork_bomb"):
         attack(sandbox, name, *(["x"] if name == "daemonize" else []), ground=ground)
-        assert run(sandbox, ["true"], ground=ground, policy=Policy()).exit.ok
+        assert run(sandbox, ["true"], ground=ground, policy=SandboxPolicy()).exit.ok
 
 
 def test_launcher_that_is_gone_can_be_told_to_stop(process: ProcessSandbox, ground: Path) -> None:
@@ -373,19 +381,19 @@ def test_job_that_stops_its_launcher_still_ends(
 @pytest.mark.parametrize(
     ("argv", "policy"),
     [
-        ([], Policy()),
-        ([""], Policy()),
-        (["true", "a\0b"], Policy()),
-        (["true", "\ud800"], Policy()),
-        (["true"], Policy(env={"A": "b\0"})),
-        (["true"], Policy(env={"A=B": "x"})),
-        (["true"], Policy(env={"": "x"})),
-        (["true"], Policy(fds={2: 1})),
-        (["true"], Policy(fds={29: 1})),
+        ([], SandboxPolicy()),
+        ([""], SandboxPolicy()),
+        (["true", "a\0b"], SandboxPolicy()),
+        (["true", "\ud800"], SandboxPolicy()),
+        (["true"], SandboxPolicy(env={"A": "b\0"})),
+        (["true"], SandboxPolicy(env={"A=B": "x"})),
+        (["true"], SandboxPolicy(env={"": "x"})),
+        (["true"], SandboxPolicy(fds={2: 1})),
+        (["true"], SandboxPolicy(fds={29: 1})),
     ],
 )
 def test_bad_command_is_the_jobs_fault(
-    sandbox: Sandbox, ground: Path, argv: list[str], policy: Policy
+    sandbox: Sandbox, ground: Path, argv: list[str], policy: SandboxPolicy
 ) -> None:
     with pytest.raises(BadCommand):
         run(sandbox, argv, ground=ground, policy=policy)
@@ -394,5 +402,5 @@ def test_bad_command_is_the_jobs_fault(
 def test_odd_but_valid_text_arrives(sandbox: Sandbox, ground: Path) -> None:
     code = "import os, sys; sys.stdout.buffer.write(os.fsencode(sys.argv[1]) + os.environb[b'A'])"
     argv = ["python3", "-I", "-c", code, "ü \udcff\n--x"]
-    outcome = run(sandbox, argv, ground=ground, policy=Policy(env={"A": "é=\n"}))
+    outcome = run(sandbox, argv, ground=ground, policy=SandboxPolicy(env={"A": "é=\n"}))
     assert outcome.out == "ü �\n--xé=\n", outcome.err

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from computepool.agent.sandbox.async_wait import finish
-from computepool.agent.sandbox.base import Limits, Policy, Sandbox
+from computepool.agent.sandbox.base import Limits, Sandbox, SandboxPolicy
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree
 from computepool.core.isolation import Level
 
@@ -26,7 +26,7 @@ async def starts_per_second(sandbox: Sandbox, folders: list[Path], count: int) -
         while left > 0:
             left -= 1
             with contextlib.closing(
-                sandbox.spawn(["/bin/true"], workdir=workdir, limits=Limits(), policy=Policy())
+                sandbox.spawn(["/bin/true"], workdir=workdir, limits=Limits(), policy=SandboxPolicy())
             ) as job:
                 assert (await finish(job)).ok
 

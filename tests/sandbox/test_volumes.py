@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from computepool.agent.sandbox import scratch
-from computepool.agent.sandbox.base import MIB, Limits, Policy, Sandbox, SandboxError, Status
+from computepool.agent.sandbox.base import MIB, Limits, Sandbox, SandboxError, SandboxPolicy, Status
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree
 from computepool.agent.sandbox.volumes import Volumes, image_of, sweep, unmount
 from computepool.agent.storage.folders import WorkFolders
@@ -83,7 +83,7 @@ def test_a_full_folder_is_full(sandbox: Sandbox, workdir: Path) -> None:
     (workdir / "fill.py").write_text(_FILL)
     limits = Limits(memory_mb=256, pids=32, cpus=2, wall_s=30, disk_mb=DISK_MB)
     process = sandbox.spawn(
-        ["python3", "-I", "fill.py"], workdir=workdir, limits=limits, policy=Policy(), stdout=writer
+        ["python3", "-I", "fill.py"], workdir=workdir, limits=limits, policy=SandboxPolicy(), stdout=writer
     )
     os.close(writer)
     try:
@@ -207,7 +207,7 @@ def test_failure_leaves_nothing(ground: Path, volumes: Volumes, monkeypatch: pyt
 def test_jobs_run_as_ever_in_a_volume(boxed: Sandbox, workdir: Path) -> None:
     stage_hostile(workdir)
     argv = ["sh", "-c", "echo here > outputs/file && df -Pm . | tail -1 | awk '{print $2}' > outputs/size"]
-    process = boxed.spawn(argv, workdir=workdir, limits=LIMITS, policy=Policy())
+    process = boxed.spawn(argv, workdir=workdir, limits=LIMITS, policy=SandboxPolicy())
     try:
         ended = process.wait(20)
         assert ended is not None

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from computepool.core.trust.discounting import DAY_MS
-from computepool.core.trust.reputation import Evidence, Outcome, Reputation, update
+from computepool.core.trust.reputation import Evidence, Reputation, ReputationEvent, update
 from simulation.report import figure, table
 from simulation.rules import Arm, State
 from simulation.running import schedule
@@ -26,7 +26,7 @@ def test_the_simulated_rule_is_the_real_one(weight: float, evidence: Evidence) -
     for day in range(120):
         good = bool(random.random() < 0.8)
         state.learn(at, np.array([good]))
-        real = update(real, Outcome("n", evidence if good else Evidence.NODE_FAULT, day * DAY_MS))
+        real = update(real, ReputationEvent("n", evidence if good else Evidence.NODE_FAULT, day * DAY_MS))
         mean = state.mean()
         simulated = float((mean - state.caution * state.deviation(mean))[0, 0, 0])
         assert math.isclose(simulated, real.score(day * DAY_MS), abs_tol=1e-9)

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from playwright.sync_api import Page, expect
 
-from computepool.core.trust.reputation import PROBE_WRONG_ACTION, REFUTED_ACTION, STRIKES_MAX
+from computepool.core.trust.reputation import PROBE_WRONG_ACTION, REFUTED_ACTION, VIOLATIONS_MAX
 from computepool.core.trust.violations import PROBES_WRONG
 from computepool.hub.clock import SystemClock
 from computepool.hub.db.session import Store, Tx
@@ -131,7 +131,7 @@ def _strike(two: Two, node_id: str) -> None:
         violations.tell_owner(tx, node_id)
 
     try:
-        for number in range(STRIKES_MAX):
+        for number in range(VIOLATIONS_MAX):
             whose = (two.sam_id, two.second_id)[number % 2]
             store.write_now(partial(wrong, whose=whose))
         for _ in range(PROBES_WRONG):

@@ -10,18 +10,18 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
-from computepool.agent.clock import Clock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentConfig
 from computepool.agent.execution.attempts import Attempt, OutputSink
 from computepool.agent.execution.executor import Executor
 from computepool.agent.execution.job_calls import CallRelay
-from computepool.agent.execution.job_environment import Surroundings
+from computepool.agent.execution.job_environment import JobEnvironment
 from computepool.agent.execution.lanes import Slots
 from computepool.agent.execution.logs import LogShipper
 from computepool.agent.execution.processes import ProcessRunner
 from computepool.agent.hardware.benchmark import Benchmark
 from computepool.agent.hardware.cpus import Cpus, lent_ids, usable_ids
-from computepool.agent.hardware.gpus import Card, GpuMeter
+from computepool.agent.hardware.gpus import DetectedCard, GpuMeter
 from computepool.agent.hub_link import departure
 from computepool.agent.hub_link.admission import Gatekeeper
 from computepool.agent.hub_link.hub_client import HubClient
@@ -47,7 +47,7 @@ from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.storage.artifacts import ArtifactCache, Uploader
 from computepool.agent.storage.checkpoints import CheckpointKeeper
 from computepool.agent.storage.folders import WorkFolders
-from computepool.agent.storage.result_delivery import Homecoming
+from computepool.agent.storage.result_delivery import ResultDelivery
 from computepool.agent.storage.sweeper import Sweeper
 from computepool.agent.workers.functions import FunctionRunner
 from computepool.agent.workers.worker_pool import WorkerPool
@@ -73,7 +73,7 @@ class Machine:
 
     sandbox: Sandbox
     runtime: Runtime | None
-    cards: tuple[Card, ...]
+    cards: tuple[DetectedCard, ...]
     profile: Profile
 
 
@@ -82,7 +82,13 @@ class Agent:
     _leaving = False  #: the owner said so: when it ends, it leaves the pool
 
     def __init__(
-        self, config: AgentConfig, identity: Identity, machine: Machine, *, client: HubClient, clock: Clock
+        self,
+        config: AgentConfig,
+        identity: Identity,
+        machine: Machine,
+        *,
+        client: HubClient,
+        clock: AgentClock,
     ) -> None:
         limits = config.limits
         self._config, self._identity, self._machine = config, identity, machine
@@ -116,7 +122,7 @@ class Agent:
         self.loop.attach(self._executor, self._reporter)
         self.loop.ask_to_save = self._keeper.ask_to_save
         self.benchmark = Benchmark(
-            self._surroundings,
+            self._job_environment,
             client,
             identity,
             work_dir=config.work_dir,
@@ -125,8 +131,10 @@ class Agent:
             emptied=self._executor.emptied,
         )
         self.loop.on_measure = self.benchmark.want
-        self.homecoming = Homecoming(client, identity, data_dir=config.data_dir, clock=clock, limits=limits)
-        self.loop.on_homecoming = self.homecoming.want
+        self.result_delivery = ResultDelivery(
+            client, identity, data_dir=config.data_dir, clock=clock, limits=limits
+        )
+        self.loop.on_result_delivery = self.result_delivery.want
         self.loop.keyring = self._keyring = Keyring(identity, client, path=config.identity_path, clock=clock)
         self._control = ControlServer(config.data_dir, self.command)
 
@@ -150,10 +158,10 @@ class Agent:
             config.cache_dir / "artifacts", self._client, clock=clock, limits=limits
         )
         uploader = Uploader(self._client, clock=clock, limits=limits)
-        surroundings = self._surroundings = self._make_surroundings()
+        job_environment = self._job_environment = self._make_job_environment()
         provisions = self._provisions = self._make_provisions()
         self._pool = WorkerPool(
-            surroundings,
+            job_environment,
             provisions,
             cache,
             sweeper=self._sweeper,
@@ -174,7 +182,7 @@ class Agent:
             limits=limits,
         )
         processes = ProcessRunner(
-            surroundings,
+            job_environment,
             provisions,
             cache,
             uploader=uploader,
@@ -197,14 +205,14 @@ class Agent:
             slots=self._slots,
         )
 
-    def _make_surroundings(self) -> Surroundings:
+    def _make_job_environment(self) -> JobEnvironment:
         """What the hub says of time and of this node's address reaches what jobs run in."""
         machine, egress = self._machine, _egress(self._config)
         self._egress = egress
         self._fence = Fence()
         self.loop.on_renewed = self._fence.set_deadline
         self.loop.on_seen_from = egress.near.note_public_address
-        return Surroundings(
+        return JobEnvironment(
             machine.sandbox,
             machine.runtime,
             machine.cards,
@@ -215,7 +223,7 @@ class Agent:
     def _make_provisions(self) -> Provisions:
         config, machine = self._config, self._machine
         uv = config.uv or find_uv()
-        builder = Builder(self._surroundings, self._folders, self._egress)
+        builder = Builder(self._job_environment, self._folders, self._egress)
         index = PackageIndex(uv, url=config.package_index, hosts=config.package_index_hosts)
         folder = config.cache_dir / "environments"
         environments = Environments(folder, builder, index, uv=uv, limits=config.limits)
@@ -250,7 +258,7 @@ class Agent:
         self._stop = stop
         helpers = [
             asyncio.create_task(part.run())
-            for part in (self._reporter, self._shipper, self.benchmark, self.homecoming)
+            for part in (self._reporter, self._shipper, self.benchmark, self.result_delivery)
         ]
         await self._keyring.resume()
         if self._config.paused_path.exists():
@@ -370,7 +378,7 @@ class Agent:
             "waiting": self._executor.waiting,
             "unreported": self._reporter.waiting,
             "workers": len(self._pool),
-            "homecoming": self.homecoming.under_way,
+            "homecoming": self.result_delivery.under_way,
             "hardware": "" if self.benchmark.view is None else self.benchmark.view.sentence,
             "why_idle": self._why_idle(),
         }

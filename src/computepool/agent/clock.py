@@ -9,7 +9,7 @@ from typing import Protocol
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-class Clock(Protocol):
+class AgentClock(Protocol):
     def now_ms(self) -> int:
         """Milliseconds since the epoch. Only for tokens, files and people; never for leases."""
 
@@ -28,7 +28,7 @@ class Clock(Protocol):
     def entropy(self, size: int) -> bytes: ...
 
 
-class SystemClock:
+class SystemAgentClock:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 

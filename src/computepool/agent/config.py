@@ -1,4 +1,4 @@
-"""What the owner decides about a node, and every limit of the agent by name. Values only."""
+"""The owner's decisions about a node, and every limit of the agent by name. Values only."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class AgentLimits:
     input_cache_bytes: int = 20 * GIB
     transfer_chunk: int = 1 * MIB
     transfers_max: int = 4
-    homecomings_max: int = 2  #: groups that are fetched home at the same time
+    result_deliveries_max: int = 2  #: groups that are fetched home at the same time
     home_spare_bytes: int = 512 * MIB  #: what they leave free on the disk
     # checkpoints
     checkpoint_gap_s: float = 15.0  #: between two of an attempt, at least; what is made sooner waits

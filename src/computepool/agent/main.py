@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from computepool.agent.agent import Agent, Machine
-from computepool.agent.clock import Clock, SystemClock
+from computepool.agent.clock import AgentClock, SystemAgentClock
 from computepool.agent.config import AgentConfig, prepare_data_dir
 from computepool.agent.execution.job_environment import prepare_runtime
 from computepool.agent.hardware import card_test, probe
@@ -48,7 +48,7 @@ def run(config: AgentConfig, *, console: bool = False) -> None:
     With `console` its owner sits before it: who it is and what it does is said in words, and logged into a file.
     """
     prepare_data_dir(config.data_dir)
-    watcher = OwnerConsole(clock=SystemClock(), limits=config.limits) if console else Watcher()
+    watcher = OwnerConsole(clock=SystemAgentClock(), limits=config.limits) if console else Watcher()
     if console:
         owner_console.log_to_file(config.data_dir, watcher, limits=config.limits, format=_FORMAT)
         watcher.say("Looking at this machine, and testing its sandbox ...")
@@ -115,7 +115,7 @@ def inspect(config: AgentConfig) -> Machine:
 
 
 async def _run(config: AgentConfig, identity: Identity | None, machine: Machine, *, watcher: Watcher) -> None:
-    clock = SystemClock()
+    clock = SystemAgentClock()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -137,7 +137,7 @@ async def _run(config: AgentConfig, identity: Identity | None, machine: Machine,
     await agent.run(stop)
 
 
-async def enrol(config: AgentConfig, profile: Profile, client: HubClient, *, clock: Clock) -> Identity:
+async def enrol(config: AgentConfig, profile: Profile, client: HubClient, *, clock: AgentClock) -> Identity:
     """Exchange the one-time code for a place in the pool, and keep it in identity.json."""
     key_path = config.data_dir / "node.key"
     key = identities.load_key(key_path)

@@ -317,7 +317,7 @@ def only_given(given: dict[str, Any]) -> JobOptions:
     return options
 
 
-def merged(*parts: JobOptions) -> JobOptions:
+def merge(*parts: JobOptions) -> JobOptions:
     whole: JobOptions = {}
     for part in parts:
         whole.update(part)

@@ -1,4 +1,4 @@
-"""How things are printed: one look for tables and states, JSON where a program reads it, errors as sentences."""
+"""Printing: one look for tables and states, JSON where a program reads it, errors as sentences."""
 
 from __future__ import annotations
 

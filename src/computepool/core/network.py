@@ -1,4 +1,4 @@
-"""Which hosts a job may reach, and which addresses no job ever reaches. Pure rules; agent/network/egress.py obeys them."""
+"""Rules for the hosts a job may reach, and the addresses no job ever reaches. agent/network/egress.py obeys them."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def refusal(address: Address, *, admitted: Sequence[Network] = (), near: Sequenc
     `admitted`: networks that the owner opened by name. `near`: those this machine is part of, whose public addresses
     are neighbours behind the same firewall.
     """
-    address = unwrapped(address)
+    address = unwrap(address)
     if any(address in network for network in admitted):
         return ""
     for network, what in _CLOSED:
@@ -183,7 +183,7 @@ def refusal(address: Address, *, admitted: Sequence[Network] = (), near: Sequenc
     return "" if address.is_global and not address.is_multicast else f"{address} is not a public address"
 
 
-def unwrapped(address: Address) -> Address:
+def unwrap(address: Address) -> Address:
     """The IPv4 address that an IPv6 one stands for, where the system or a translator would go to that."""
     if isinstance(address, ipaddress.IPv4Address):
         return address

@@ -1,4 +1,4 @@
-"""Where on the map a node is shown: where its region is, spread a little, or where its owner says it is.
+"""The place of a node on the map: where its region is, spread a little, or where its owner says it is.
 
 A table and two look-ups. Nothing is ever looked up by an address. The spread depends on the node's id alone, so a dot stays
 where it is, and says nothing about where in its region the node really stands.

@@ -1,4 +1,4 @@
-"""What a node has and what a job asks for. Values only; the allocator compares them."""
+"""Resources that a node has and that a job asks for. Values only; the allocator compares them."""
 
 from __future__ import annotations
 

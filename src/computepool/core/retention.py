@@ -1,4 +1,4 @@
-"""How long a reference keeps its artifact. An artifact is kept for as long as the longest of its references."""
+"""Retention of artifacts by references. An artifact is kept for as long as the longest of its references."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Role(StrEnum):
+class ReferenceRole(StrEnum):
     """Roles with a rule of their own; every other one belongs to a job (input, output, result, payload, function …)."""
 
     UPLOAD = "upload"  #: a person sent it
@@ -16,7 +16,7 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
+class ArtifactReference:
     role: str
     created_at_ms: int
     kept_until_ms: int | None = None  #: of role kept
@@ -30,16 +30,18 @@ class KeepRules:
     unreported_ms: int
 
 
-def kept_until_ms(ref: Reference, rules: KeepRules) -> int | None:
+def kept_until_ms(ref: ArtifactReference, rules: KeepRules) -> int | None:
     """None: nobody can say yet, or for ever."""
-    if ref.role == Role.KEPT:
+    if ref.role == ReferenceRole.KEPT:
         return ref.kept_until_ms
     if ref.job_open:
         return None
     since_ms = ref.created_at_ms if ref.job_ended_ms is None else max(ref.created_at_ms, ref.job_ended_ms)
-    return since_ms + (rules.unreported_ms if ref.role in (Role.NODE, Role.PENDING) else rules.keep_ms)
+    return since_ms + (
+        rules.unreported_ms if ref.role in (ReferenceRole.NODE, ReferenceRole.PENDING) else rules.keep_ms
+    )
 
 
-def is_over(ref: Reference, rules: KeepRules, *, now_ms: int) -> bool:
+def is_over(ref: ArtifactReference, rules: KeepRules, *, now_ms: int) -> bool:
     until_ms = kept_until_ms(ref, rules)
     return until_ms is not None and until_ms <= now_ms

@@ -214,7 +214,7 @@ async def running(
     hub.store.on_commit = lambda topics: cache_sync.own_commit(hub, authenticator, topics)
     hub.store.on_closing = collector.close
     hub.store.on_reputation = lambda changed: reputation.follow(hub, changed)
-    hub.store.on_conduct = lambda changed: submitter_reputation.follow(hub, changed)
+    hub.store.on_submitter_reputation = lambda changed: submitter_reputation.follow(hub, changed)
     others = cache_sync.OtherHubs(hub, dispatcher, authenticator)
     listener = Listener(hub.settings.url, hub_id=hub.hub_id, heard=others.heard)
     await leases.on_boot(hub)

@@ -1,4 +1,4 @@
-"""What every service works with: built once, in app.py, and passed as the first argument."""
+"""The context of every service: built once, in app.py, and passed as the first argument."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from computepool.core.money.run_times import RunTimes
 from computepool.core.money.terms import Ceilings
 from computepool.core.placement.backlog import Backlog
 from computepool.core.resources import Requirements
-from computepool.core.trust.relative_speed import Peers, Run
+from computepool.core.trust.relative_speed import Peers, TimedRun
 from computepool.hub.artifacts.storage.base import Blobs
 from computepool.hub.clock import Clock
 from computepool.hub.db.session import Store
@@ -22,7 +22,7 @@ from computepool.hub.db.signals import Signals
 from computepool.hub.identity.hub_secrets import Secrets
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.memory.live_view import MeshMemory, Watched
-from computepool.hub.memory.loop_health import Beats
+from computepool.hub.memory.loop_health import LoopHealth
 from computepool.hub.memory.registry import Registry
 from computepool.hub.memory.submitters import Submitters
 from computepool.hub.settings import Settings
@@ -84,7 +84,7 @@ class Use:
 
 
 @dataclass(slots=True)
-class Kept:
+class StorageUsage:
     """What an account, or a node, keeps at the hub, as it was counted and with what came since."""
 
     bytes: int
@@ -101,7 +101,7 @@ class Tie:
 
 
 @dataclass(slots=True)
-class Elsewhere:
+class RemoteNodes:
     """Nodes that the store knows, and that do not poll this hub: offline a while, or at another hub."""
 
     fleet: Fleet = field(default_factory=Fleet)
@@ -142,18 +142,18 @@ class Hub:
     submitters: Submitters = field(init=False)
     uses: dict[str, Use] = field(default_factory=dict)  #: by account, for its quotas
     ceilings: Ceilings = field(default_factory=Ceilings)  #: of jobs that name none
-    ripened: int | None = (
+    matured: int | None = (
         None  #: the transfer up to which all earnings were looked at; none: look at everybody's
     )
-    ripened_soon: int | None = None  #: the same for owners whose earnings mature sooner
+    matured_soon: int | None = None  #: the same for owners whose earnings mature sooner
     boards: dict[str, tuple[int, LeaderboardView]] = field(
         default_factory=dict
     )  #: by order; when made, and what
     group_owners: dict[str, str] = field(default_factory=dict)
     peers: Peers = field(default_factory=Peers)  #: run times of the same jobs on different nodes
-    runs: list[Run] = field(default_factory=list)  #: not compared yet
-    paces_touched: set[str] = field(default_factory=set)  #: nodes whose pace is not stored yet
-    paces_saved_ms: int = 0
+    runs: list[TimedRun] = field(default_factory=list)  #: not compared yet
+    speeds_touched: set[str] = field(default_factory=set)  #: nodes whose pace is not stored yet
+    speeds_saved_ms: int = 0
     run_times: RunTimes = field(default_factory=RunTimes)  #: of programs whose runs agreed
     varying: set[tuple[str, str]] = field(
         default_factory=set
@@ -162,9 +162,9 @@ class Hub:
         default_factory=dict
     )  #: by account and spec, whose owners disagreed lately with nobody to tell who was right
     suspects: set[str] = field(default_factory=set)  #: nodes that were here, and are on probation
-    elsewhere: Elsewhere = field(default_factory=Elsewhere)  #: nodes that do not poll this hub
+    elsewhere: RemoteNodes = field(default_factory=RemoteNodes)  #: nodes that do not poll this hub
     held_looked_at: str = ""  #: the last job with held pay that was looked at for a check
-    kept: dict[str, Kept] = field(default_factory=dict)  #: by account or node
+    kept: dict[str, StorageUsage] = field(default_factory=dict)  #: by account or node
     submitting: Counter[str] = field(
         default_factory=Counter
     )  #: by account, bytes of submissions that are being written
@@ -187,7 +187,7 @@ class Hub:
         default_factory=asyncio.Lock
     )  #: while jobs are on their way to nodes: chosen for them, and not yet in their sessions
     blob_threads: ThreadPoolExecutor = field(default_factory=_blob_threads)
-    beats: Beats = field(init=False)  #: of the loops
+    loop_health: LoopHealth = field(init=False)  #: of the loops
     check: CheckView = field(default_factory=no_check)  #: the last look at the database's rules, or this one
     tasks: set[asyncio.Task[None]] = field(
         default_factory=set
@@ -199,7 +199,7 @@ class Hub:
     def __post_init__(self) -> None:
         self.specs = SpecCache(self.store)
         self.submitters = Submitters(self.clock)
-        self.beats = Beats(self.clock)
+        self.loop_health = LoopHealth(self.clock)
         self.started_at_ms = self.clock.now_ms()
 
     def now_ms(self) -> int:

@@ -1,4 +1,4 @@
-"""How the hub itself is: its parts, and the rules that its database must keep. For administrators."""
+"""Health of the hub itself: its parts, and the rules that its database must keep. For administrators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people type in the place of an id, and what it stands for."""
+"""References that people type in the place of an id, and what they stand for."""
 
 from __future__ import annotations
 

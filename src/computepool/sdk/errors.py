@@ -1,4 +1,4 @@
-"""What the SDK raises: the hub's errors under the same classes as in the hub, and the ends of jobs.
+"""Errors of the SDK: the hub's errors under the same classes as in the hub, and the ends of jobs.
 
 ComputePoolError
 ├── BadRequest, Unauthenticated, Forbidden, NotFound, Conflict, Gone, TooLarge, RateLimited,

@@ -23,7 +23,7 @@ from computepool.sdk.classes.job_classes import JobClass, JobReport
 from computepool.sdk.client.background import closer
 from computepool.sdk.client.config import hub_url, load_config
 from computepool.sdk.client.paging import PAGE_MAX
-from computepool.sdk.client.session import CLOSE_TIMEOUT_S, Session
+from computepool.sdk.client.session import CLOSE_TIMEOUT_S, GroupSession
 from computepool.sdk.client.transport import PATIENCE_S, WAIT_MS, Transport
 from computepool.sdk.code.functions import FunctionCache
 from computepool.sdk.errors import Conflict
@@ -33,7 +33,7 @@ from computepool.sdk.jobs.futures import JobFuture
 from computepool.sdk.jobs.mapping import MapRun
 from computepool.sdk.jobs.options import JobOptions, PathLike
 from computepool.sdk.jobs.outcome import JobOutcome, read_value
-from computepool.sdk.jobs.single_job import LoneJob
+from computepool.sdk.jobs.single_job import SingleJob
 from computepool.sdk.jobs.submitter import Submitter, Work
 from computepool.sdk.resources.accounts import AccountApi, ApprovalApi, KeyApi
 from computepool.sdk.resources.credits import CreditApi, PriceApi
@@ -97,10 +97,10 @@ class Pool:
         self.webhooks = WebhookApi(transport)
         self.functions = FunctionCache()
         self._lock = threading.Lock()
-        self._session: Session | None = None
-        self._by_group: dict[str, Session] = {}
+        self._session: GroupSession | None = None
+        self._by_group: dict[str, GroupSession] = {}
         self._named: dict[str, str] = {}  #: ids of groups
-        self._others: weakref.WeakSet[Session] = weakref.WeakSet()
+        self._others: weakref.WeakSet[GroupSession] = weakref.WeakSet()
         self._submitters: OrderedDict[object, Submitter] = OrderedDict()
         weakref.finalize(self, transport.close).atexit = False  # closing twice does no harm
         # A script that submits and ends must not lose what is still in the queue.
@@ -278,7 +278,7 @@ class Pool:
             return JobOutcome.of(self, result)
 
         if job.group_id is None:
-            return LoneJob(self, job_id).future(read)
+            return SingleJob(self, job_id).future(read)
         session = self.session(job.group_id)
         future = session.attach(job_id, read)
         with suppress(Conflict):  # not over yet: its result will come through the group
@@ -342,7 +342,7 @@ class Pool:
         self.close()
 
     # ------------------------------------------------------------ inside
-    def session(self, group_id: str | None = None) -> Session:
+    def session(self, group_id: str | None = None) -> GroupSession:
         """The session of a group, by id or name; by default the one that this process's submits share."""
         if group_id is not None and not group_id.startswith(GROUP_PREFIX):
             if group_id not in self._named:
@@ -351,20 +351,22 @@ class Pool:
         with self._lock:
             if group_id is not None:
                 if group_id not in self._by_group:
-                    self._by_group[group_id] = Session(self, group_id=group_id)
+                    self._by_group[group_id] = GroupSession(self, group_id=group_id)
                 return self._by_group[group_id]
             if self._session is None:
                 name = f"{platform.node() or 'somewhere'} {os.getpid()}"
-                self._session = Session(self, request=GroupRequest(name=name, kind="session"), lingers=True)
+                self._session = GroupSession(
+                    self, request=GroupRequest(name=name, kind="session"), lingers=True
+                )
             return self._session
 
-    def new_session(self, request: GroupRequest) -> Session:
-        session = Session(self, request=request)
+    def new_session(self, request: GroupRequest) -> GroupSession:
+        session = GroupSession(self, request=request)
         with self._lock:
             self._others.add(session)
         return session
 
-    def _sessions(self) -> list[Session]:
+    def _sessions(self) -> list[GroupSession]:
         with self._lock:
             shared = [] if self._session is None else [self._session]
             return [*shared, *self._by_group.values(), *self._others]

@@ -1,4 +1,4 @@
-"""What every hub and agent of a test would do first, done once in the server that they are forked from.
+"""Start-up work of every hub and agent of a test, done once in the server that they are forked from.
 
 Only ever imported there: it leaves the modules, the routes and the certificates' library ready, and everything made so
 far out of the collector's sight, which would otherwise touch, and so copy, all of the server's memory in each fork.

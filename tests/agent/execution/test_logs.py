@@ -11,7 +11,7 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.agent.execution.logs import STDERR, STDOUT, LogBuffer, Printed
+from computepool.agent.execution.logs import STDERR, STDOUT, LogBuffer, PrintedDigest
 from computepool.protocol.nodes.nodes import LogText
 from tests.agent.conftest import QUICK
 
@@ -188,7 +188,7 @@ def test_the_text_that_is_sent_is_the_one_that_is_reported(
     arrived |= {chunk.seq or 0: chunk for chunk in buffer.take_rest()}
     assert sorted(arrived) == list(range(len(arrived)))
     text = "".join(arrived[seq].text for seq in sorted(arrived) if arrived[seq].stream == "stdout")
-    assert named == Printed(hashlib.sha256(text.encode()).hexdigest(), len(text))
+    assert named == PrintedDigest(hashlib.sha256(text.encode()).hexdigest(), len(text))
     assert buffer.pending_chars == 0
 
 
@@ -197,7 +197,7 @@ def test_of_a_long_output_all_is_reported_and_a_part_sent() -> None:
     data = "é".encode() * 3000
     for start in range(0, len(data), 7):
         buffer.feed("stdout", data[start : start + 7])
-    assert buffer.printed() == Printed(hashlib.sha256(data).hexdigest(), 3000)
+    assert buffer.printed() == PrintedDigest(hashlib.sha256(data).hexdigest(), 3000)
     buffer.finish()
     chunks = buffer.take_rest()
     assert "".join(chunk.text for chunk in chunks if chunk.stream == "stdout") == "é" * 50

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent.clock import SystemClock
+from computepool.agent.clock import SystemAgentClock
 from computepool.agent.execution import specs
 from computepool.agent.main import OPEN_FILES_MAX
 from computepool.agent.owner import control
@@ -104,7 +104,7 @@ async def test_unsent_reports_survive_kill_9(hub: FakeHub, program: Program, gro
     assert hub.reports == {}
     # A wait shorter than a second is not added to the reports; a quick machine restarts the agent sooner than that.
     newest_ms = max(int(text.read_text().split("\n")[0]) for text in outbox.glob("*.json"))
-    await until(lambda: SystemClock().now_ms() - newest_ms > 1_000)
+    await until(lambda: SystemAgentClock().now_ms() - newest_ms > 1_000)
     hub.fault = None
     await program.start()
     await until(lambda: len(hub.reports) == 30)

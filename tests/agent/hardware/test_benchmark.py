@@ -14,7 +14,7 @@ from urllib.request import urlopen
 import pytest
 
 from computepool.agent.hardware import benchmark, driver, measure
-from computepool.agent.hardware.gpus import Card
+from computepool.agent.hardware.gpus import DetectedCard
 from computepool.agent.hub_link.hub_client import HubClient
 from computepool.core.trust.hardware import BOUNDS, CPU_TIER, cpu_class
 from computepool.testing.processes import RealPool, wait_until
@@ -123,7 +123,7 @@ def test_the_drivers_libraries_are_taken_from_the_loaders_cache(monkeypatch: pyt
     cache = driver.read_cache(LDCONFIG)
     assert set(cache) == {"libcuda.so.1", "libnvidia-ptxjitcompiler.so.1", "libc.so.6"}
     monkeypatch.setattr(driver, "_cache", lambda: cache)
-    card = Card(name="NVIDIA L4", vram_mb=1, maker="nvidia")
+    card = DetectedCard(name="NVIDIA L4", vram_mb=1, maker="nvidia")
     places = driver.mounts([card])
     assert f"{driver.LIBRARIES}/libcuda.so.1" in places.values()
     assert not any("libc.so" in place for place in places.values())

@@ -9,19 +9,21 @@ import pytest
 
 from computepool.agent.config import AgentConfig
 from computepool.agent.hardware import card_test, gpus, probe
-from computepool.agent.hardware.gpus import Card
+from computepool.agent.hardware.gpus import DetectedCard
 from computepool.agent.owner import doctor
 from computepool.agent.sandbox.backends import runsc
 from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
 from computepool.agent.sandbox.backends.gvisor import GvisorSandbox
-from computepool.agent.sandbox.base import Limits, Policy, SandboxError
+from computepool.agent.sandbox.base import Limits, SandboxError, SandboxPolicy
 from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.core.isolation import Level
 from tests.agent.conftest import StartNode
 from tests.agent.fake_hub import STRANGER, FakeHub, command, until
 
-CARD = Card(name="NVIDIA RTX 4090", vram_mb=24_000, maker="nvidia", ident="GPU-1", nodes=("/dev/null",))
+CARD = DetectedCard(
+    name="NVIDIA RTX 4090", vram_mb=24_000, maker="nvidia", ident="GPU-1", nodes=("/dev/null",)
+)
 
 
 @pytest.fixture
@@ -73,7 +75,9 @@ def test_gvisor_refuses_cards_it_cannot_pass_on(ground: Path, runtime: Runtime, 
     sandbox = GvisorSandbox(SandboxConfig(cache_dir=ground / "cache", runtime=runtime))
     try:
         with pytest.raises(SandboxError, match="namespace"):
-            sandbox.spawn(["true"], workdir=data_dir, limits=Limits(), policy=Policy(gpus=("/dev/nvidia0",)))
+            sandbox.spawn(
+                ["true"], workdir=data_dir, limits=Limits(), policy=SandboxPolicy(gpus=("/dev/nvidia0",))
+            )
     finally:
         sandbox.close()
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from computepool.agent.execution import lanes
-from computepool.agent.execution.lanes import Lane, Slots
+from computepool.agent.execution.lanes import AttemptLane, Slots
 from computepool.agent.hardware.cpus import MILLI, SETTLED_S, Cpus, lent_ids
 from computepool.protocol.jobs.jobs import Needs
 from computepool.protocol.nodes.nodes import RunningAttempt
@@ -116,7 +116,7 @@ def test_a_lane_goes_where_its_worker_is() -> None:
 
 def test_a_lane_that_opens_finds_its_ids_given_back_already() -> None:
     slots = Slots(Cpus((0, 1), 2), may_stretch=lambda _: True)
-    long, new = Lane("long"), Lane("new")
+    long, new = AttemptLane("long"), AttemptLane("new")
     slots.enter(long, 1)
     slots.cpus.stretch(["long"], now=0.0)
     long.pin(slots.cpus.ids("long"), slots.cpus.cores("long"))

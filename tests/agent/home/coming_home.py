@@ -13,11 +13,11 @@ from typing import Any
 
 import httpx2
 
-from computepool.agent.clock import SystemClock
+from computepool.agent.clock import SystemAgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.hub_link.hub_client import HubClient
 from computepool.agent.hub_link.identity import Identity
-from computepool.agent.storage.result_delivery import Homecoming
+from computepool.agent.storage.result_delivery import ResultDelivery
 from computepool.protocol.nodes.nodes import OutputRef
 from computepool.testing.hub import ORIGIN, HubDouble
 from computepool.testing.node import NodeDouble
@@ -82,16 +82,18 @@ class Home:
     def __init__(self, hub: HubDouble, node: NodeDouble, *, owner: str, folder: Path) -> None:
         self.hub, self.node, self.owner, self.folder = hub, node, owner, folder
         self.breaking = Breaking(httpx2.ASGITransport(hub.app, raise_app_exceptions=False))
-        self.part: Homecoming | None = None
+        self.part: ResultDelivery | None = None
 
-    def start(self, limits: AgentLimits = LIMITS) -> Homecoming:
+    def start(self, limits: AgentLimits = LIMITS) -> ResultDelivery:
         identity = Identity(
             key=self.node.key, node_id=self.node.node_id, owner=self.owner, hub_keys={}, hub_url=ORIGIN
         )
         client = HubClient(
-            (ORIGIN,), clock=SystemClock(), limits=limits, identity=identity, transport=self.breaking
+            (ORIGIN,), clock=SystemAgentClock(), limits=limits, identity=identity, transport=self.breaking
         )
-        self.part = Homecoming(client, identity, data_dir=self.folder, clock=SystemClock(), limits=limits)
+        self.part = ResultDelivery(
+            client, identity, data_dir=self.folder, clock=SystemAgentClock(), limits=limits
+        )
         return self.part
 
     async def tell(self) -> list[str]:

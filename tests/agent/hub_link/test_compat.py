@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from computepool.agent.clock import SystemClock
+from computepool.agent.clock import SystemAgentClock
 from computepool.agent.hub_link.hub_client import HubClient
 from computepool.agent.hub_link.identity import Identity
 from computepool.core.jobs.lifecycle import Outcome, Reason, Verdict
@@ -125,7 +125,7 @@ async def test_an_older_hub_keeps_checkpoints_and_hears_of_a_move_by_its_report(
 
 
 async def test_reports_places_and_polls_are_sent_again_without_what_is_not_known(hub: OlderHub) -> None:
-    clock = SystemClock()
+    clock = SystemAgentClock()
     client = HubClient((hub.url,), clock=clock, limits=QUICK)
     key = Ed25519PrivateKey.generate()
     place = StatedPlace(lat=48.1, lon=11.6)

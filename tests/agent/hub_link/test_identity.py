@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from computepool.agent import main
-from computepool.agent.clock import SystemClock
+from computepool.agent.clock import SystemAgentClock
 from computepool.agent.config import AgentConfig
 from computepool.agent.hardware import probe
 from computepool.agent.hub_link import identity as identities
@@ -30,9 +30,9 @@ def profile(tmp_path: Path) -> Profile:
 
 
 async def enrol(config: AgentConfig, profile: Profile) -> identities.Identity:
-    client = HubClient(config.hub_urls, clock=SystemClock(), limits=config.limits)
+    client = HubClient(config.hub_urls, clock=SystemAgentClock(), limits=config.limits)
     try:
-        return await main.enrol(config, profile, client, clock=SystemClock())
+        return await main.enrol(config, profile, client, clock=SystemAgentClock())
     finally:
         await client.close()
 

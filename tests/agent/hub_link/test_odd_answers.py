@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from computepool.agent.clock import SystemClock
+from computepool.agent.clock import SystemAgentClock
 from computepool.agent.hub_link.hub_client import Backoff, HubClient
 from computepool.agent.hub_link.identity import Identity, write_private
 from computepool.core.errors import ComputePoolError, RateLimited, TooLarge, Unavailable
@@ -43,7 +43,7 @@ DAMAGED = gzip.compress(b'{"answers": []}')[:-6] + b"\xff" * 6
 async def client_error(hub: FakeHub, answer: Foreign) -> ComputePoolError:
     key = Ed25519PrivateKey.generate()
     identity = Identity(key=key, node_id="n", owner="o", hub_keys={}, hub_url=hub.url)
-    client = HubClient((hub.url,), clock=SystemClock(), limits=QUICK, identity=identity)
+    client = HubClient((hub.url,), clock=SystemAgentClock(), limits=QUICK, identity=identity)
     hub.fault = lambda path: answer
     try:
         with pytest.raises(ComputePoolError) as raised:
@@ -81,7 +81,7 @@ async def test_an_odd_head_is_an_error_like_others(
 
 @pytest.mark.parametrize("asked", [math.nan, math.inf, -math.inf, -5.0, 1e300])
 def test_no_wait_that_is_asked_for_is_endless_or_none(asked: float) -> None:
-    delay_s = Backoff(SystemClock(), QUICK).delay_s(Unavailable(retry_after_s=asked))
+    delay_s = Backoff(SystemAgentClock(), QUICK).delay_s(Unavailable(retry_after_s=asked))
     assert 0 <= delay_s <= 2 * QUICK.retry_max_s
 
 

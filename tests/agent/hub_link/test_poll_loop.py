@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent.clock import SystemClock
+from computepool.agent.clock import SystemAgentClock
 from computepool.agent.hub_link.hub_client import HubClient
 from computepool.core.errors import BadRequest, RateLimited, Unauthenticated, Unavailable
 from tests.agent.conftest import QUICK, StartNode
@@ -178,14 +178,14 @@ class TestClient:
         ("status", "kind"), [(503, Unavailable), (400, BadRequest), (500, Unavailable), (429, RateLimited)]
     )
     async def test_answers_become_errors(self, hub: FakeHub, status: int, kind: type[Exception]) -> None:
-        client = HubClient((hub.url,), clock=SystemClock(), limits=QUICK)
+        client = HubClient((hub.url,), clock=SystemAgentClock(), limits=QUICK)
         hub.fault = lambda path: status
         with pytest.raises(kind):
             await client.hub_time_ms()
         await client.close()
 
     async def test_unreachable(self) -> None:
-        client = HubClient(("http://127.0.0.1:9",), clock=SystemClock(), limits=QUICK)
+        client = HubClient(("http://127.0.0.1:9",), clock=SystemAgentClock(), limits=QUICK)
         with pytest.raises(Unavailable, match="cannot be reached"):
             await client.hub_time_ms()
         await client.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent.clock import SystemClock
+from computepool.agent.clock import SystemAgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.hub_link.identity import Identity
 from computepool.agent.hub_link.outbox import Outbox
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 IDENTITY = Identity(key=Ed25519PrivateKey.generate(), node_id="n", owner="o", hub_keys={}, hub_url="")
 
 
-class Clock(SystemClock):
+class Clock(SystemAgentClock):
     def __init__(self) -> None:
         self.ahead_ms = 0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from computepool.agent.clock import SystemClock
+from computepool.agent.clock import SystemAgentClock
 from computepool.agent.execution.attempts import Stop
 from computepool.protocol.jobs.jobs import RESULT_INLINE_MAX
 from computepool.testing.processes import wait_until
@@ -94,7 +94,9 @@ async def test_time_asleep_counts_for_the_lease_and_for_nothing_else(
     hub: FakeHub, start_node: StartNode, go: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept_s = 0.0
-    monkeypatch.setattr(SystemClock, "boot_time", lambda _: time.clock_gettime(time.CLOCK_BOOTTIME) + slept_s)
+    monkeypatch.setattr(
+        SystemAgentClock, "boot_time", lambda _: time.clock_gettime(time.CLOCK_BOOTTIME) + slept_s
+    )
     node = await start_node()
 
     def wake_after(time_s: float) -> None:

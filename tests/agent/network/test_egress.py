@@ -16,7 +16,7 @@ import pytest
 
 from computepool.agent.config import AgentLimits
 from computepool.agent.network.egress import SOCKET, Egress, EgressProxy
-from computepool.agent.network.egress_requests import Refused, parse_head
+from computepool.agent.network.egress_requests import RequestRefused, parse_head
 from computepool.agent.sandbox.selftest.selftest import BACKENDS
 from computepool.core.isolation import Level
 from computepool.core.network import Address, parse_networks, parse_targets
@@ -317,7 +317,7 @@ class TestTheProxy:
             host = target.strip("[]")
             assert await egress.addresses(host, 443)
             egress.near.note_public_address(seen)
-            with pytest.raises(Refused, match="in a network of this machine"):
+            with pytest.raises(RequestRefused, match="in a network of this machine"):
                 await egress.addresses(host, 443)
             egress.near._public.clear()
 
@@ -347,7 +347,7 @@ async def say_or_nothing(proxy: EgressProxy, request: str) -> bytes:
     ],
 )  # fmt: skip
 def test_odd_requests_are_refused(head: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         parse_head(f"{head}\r\n\r\n".encode())
     assert refused.value.response().startswith(b"HTTP/1.1 400 ")
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent.clock import SystemClock
+from computepool.agent.clock import SystemAgentClock
 from computepool.agent.config import AgentConfig
 from computepool.agent.owner import doctor
-from computepool.agent.owner.doctor import Check, Health
+from computepool.agent.owner.doctor import DoctorCheck, Health
 from tests.agent.conftest import QUICK
 from tests.agent.fake_hub import FakeHub
 
@@ -26,7 +26,7 @@ def config(data_dir: Path, ground: Path, runtime: object) -> AgentConfig:
     return AgentConfig(hub_url="http://127.0.0.1:9", data_dir=data_dir, limits=QUICK)
 
 
-def by_name(checks: list[Check]) -> dict[str, Check]:
+def by_name(checks: list[DoctorCheck]) -> dict[str, DoctorCheck]:
     return {check.name: check for check in checks}
 
 
@@ -45,14 +45,14 @@ async def test_a_good_node(hub: FakeHub, config: AgentConfig) -> None:
 
 
 async def test_an_unreachable_hub(config: AgentConfig) -> None:
-    (check,) = await doctor._hub(config, SystemClock())
+    (check,) = await doctor._hub(config, SystemAgentClock())
     assert (check.name, check.health) == ("hub", Health.FAIL)
     assert check.fix
 
 
 async def test_a_wrong_clock(hub: FakeHub, config: AgentConfig) -> None:
     hub.time_offset_ms = 20 * 60 * 1000
-    checks = by_name(await doctor._hub(dataclasses.replace(config, hub_url=hub.url), SystemClock()))
+    checks = by_name(await doctor._hub(dataclasses.replace(config, hub_url=hub.url), SystemAgentClock()))
     assert checks["clock"].health is Health.WARN
     assert "1200" in checks["clock"].detail or "1199" in checks["clock"].detail
 

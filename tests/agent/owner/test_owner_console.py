@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from computepool.agent.clock import SystemClock
+from computepool.agent.clock import SystemAgentClock
 from computepool.agent.owner import control
 from computepool.agent.owner.owner_console import OwnerConsole, log_to_file
 from computepool.core.jobs.lifecycle import Outcome
@@ -25,7 +25,7 @@ LINES = dataclasses.replace(QUICK, console_lines_max=5, console_window_s=0.5)
 async def test_many_jobs_are_few_lines(hub: FakeHub, start_node: StartNode) -> None:
     node = await start_node()
     out = io.StringIO()
-    node.agent.loop.watcher = OwnerConsole(clock=SystemClock(), limits=LINES, stream=out)
+    node.agent.loop.watcher = OwnerConsole(clock=SystemAgentClock(), limits=LINES, stream=out)
     attempts = hub.submit(function(abs), [payload(-1)] * 200)
     await until(lambda: all(attempt in hub.reports for attempt in attempts))
     await until(lambda: "more succeeded" in out.getvalue())
@@ -41,7 +41,7 @@ async def test_many_jobs_are_few_lines(hub: FakeHub, start_node: StartNode) -> N
 async def test_how_a_job_ended_is_said_in_one_plain_line(hub: FakeHub, start_node: StartNode) -> None:
     node = await start_node(trusted=("*",))
     out = io.StringIO()
-    node.agent.loop.watcher = OwnerConsole(clock=SystemClock(), limits=QUICK, stream=out)
+    node.agent.loop.watcher = OwnerConsole(clock=SystemAgentClock(), limits=QUICK, stream=out)
     (attempt,) = hub.submit(command("sh", "-c", "exit 3"), account="acc_01h_stranger")
     await until(lambda: attempt in hub.reports)
     await until(lambda: " failed" in out.getvalue())
@@ -57,7 +57,7 @@ async def test_a_terminal_that_was_closed_costs_no_job(hub: FakeHub, start_node:
     node = await start_node()
     out = io.StringIO()
     out.close()
-    node.agent.loop.watcher = OwnerConsole(clock=SystemClock(), limits=QUICK, stream=out)
+    node.agent.loop.watcher = OwnerConsole(clock=SystemAgentClock(), limits=QUICK, stream=out)
     (attempt,) = hub.submit(command("true"))
     await until(lambda: attempt in hub.reports)
     assert hub.reports[attempt].outcome is Outcome.SUCCEEDED
@@ -66,7 +66,7 @@ async def test_a_terminal_that_was_closed_costs_no_job(hub: FakeHub, start_node:
 async def test_a_warning_that_repeats_is_one_line(start_node: StartNode) -> None:
     node = await start_node()
     out = io.StringIO()
-    console = OwnerConsole(clock=SystemClock(), limits=QUICK, stream=out)
+    console = OwnerConsole(clock=SystemAgentClock(), limits=QUICK, stream=out)
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     root.handlers[:] = []

@@ -13,7 +13,7 @@ import pytest
 
 from computepool.agent.config import AgentLimits
 from computepool.agent.execution.attempt_result import BadJob, StagingFailed
-from computepool.agent.execution.job_environment import Surroundings
+from computepool.agent.execution.job_environment import JobEnvironment
 from computepool.agent.network.egress import Egress
 from computepool.agent.packages.builder import Builder
 from computepool.agent.packages.environments import Environments, find_uv
@@ -105,10 +105,10 @@ def make(ground: Path, data_dir: Path, runtime: Runtime) -> Iterator[MakeEnviron
     work = data_dir / "work"
     work.mkdir(mode=0o711)
     folders = WorkFolders(work, sweeper, Volumes(ground / "cache"))
-    surroundings = Surroundings(sandbox, runtime, ())
+    job_environment = JobEnvironment(sandbox, runtime, ())
 
     def environments(uv: str | None = None, limits: AgentLimits = QUICK) -> Environments:
-        builder = Builder(surroundings, folders, Egress(work, limits=limits))
+        builder = Builder(job_environment, folders, Egress(work, limits=limits))
         index = PackageIndex(find_uv())
         if uv is not None:  # Nobody is asked.
             index = PackageIndex(uv, url="http://127.0.0.1:9/simple", hosts=("127.0.0.1:9",))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent.clock import SystemClock
+from computepool.agent.clock import SystemAgentClock
 from computepool.agent.hub_link.hub_client import HubClient
 from computepool.agent.hub_link.identity import Identity
 from computepool.agent.storage import artifacts
@@ -29,14 +29,14 @@ async def client(hub: FakeHub) -> AsyncIterator[HubClient]:
     hub.node_keys["n"] = key.public_key()
     identity = Identity(key=key, node_id="n", owner="o", hub_keys={}, hub_url=hub.url)
     limits = dataclasses.replace(QUICK, transfer_chunk=10_000)
-    client = HubClient((hub.url,), clock=SystemClock(), limits=limits, identity=identity)
+    client = HubClient((hub.url,), clock=SystemAgentClock(), limits=limits, identity=identity)
     yield client
     await client.close()
 
 
 def cache_in(folder: Path, client: HubClient, size: int = 1_000_000) -> ArtifactCache:
     limits = dataclasses.replace(QUICK, input_cache_bytes=size)
-    return ArtifactCache(folder, client, clock=SystemClock(), limits=limits)
+    return ArtifactCache(folder, client, clock=SystemAgentClock(), limits=limits)
 
 
 def content(fd: int) -> bytes:
@@ -206,7 +206,7 @@ class TestUpload:
         digest = hashlib.sha256(data).hexdigest()
         fd = os.open(path, os.O_RDONLY)
         try:
-            uploader = Uploader(client, clock=SystemClock(), limits=QUICK)
+            uploader = Uploader(client, clock=SystemAgentClock(), limits=QUICK)
             await uploader.send(fd, digest, size=len(data), name="a b/ü.txt")
         finally:
             os.close(fd)

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from computepool.agent.clock import SystemClock
+from computepool.agent.clock import SystemAgentClock
 from computepool.agent.execution import staging
 from computepool.agent.execution.attempts import Attempt
 from computepool.agent.hub_link.hub_client import HubClient
 from computepool.agent.storage.artifacts import ArtifactCache
 from computepool.agent.workers import workers
 from computepool.agent.workers.functions import FunctionRunner
-from computepool.agent.workers.workers import Call, Worker
+from computepool.agent.workers.workers import Call, WorkerHandle
 from computepool.protocol.jobs.jobs import InputFile, JobSpec, Needs
 from computepool.protocol.sealing import OUTPUT, Seal
 from tests.agent.conftest import QUICK, StartNode
@@ -164,7 +164,7 @@ class TestTheChannel:
         """As where the arguments take long to fetch. A new worker for it would do the same, for ever."""
         place = FunctionRunner._call_with_files
 
-        async def place_slowly(self: FunctionRunner, attempt: Attempt, worker: Worker) -> Call:
+        async def place_slowly(self: FunctionRunner, attempt: Attempt, worker: WorkerHandle) -> Call:
             await until(lambda: not worker.willing)
             return await place(self, attempt, worker)
 
@@ -360,8 +360,8 @@ async def test_a_copy_that_nobody_waits_for_reads_its_own_file(
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / digest).write_bytes(content)
     (tmp_path / "other").write_bytes(b"another's" * 500_000)
-    client = HubClient(("http://127.0.0.1:1",), clock=SystemClock(), limits=QUICK)
-    cache = ArtifactCache(tmp_path / "cache", client, clock=SystemClock(), limits=QUICK)
+    client = HubClient(("http://127.0.0.1:1",), clock=SystemAgentClock(), limits=QUICK)
+    cache = ArtifactCache(tmp_path / "cache", client, clock=SystemAgentClock(), limits=QUICK)
     placing = asyncio.create_task(staging.place_artifact(cache, digest, tmp_path, name="placed"))
     assert await asyncio.to_thread(began.wait, 10)
     placing.cancel()

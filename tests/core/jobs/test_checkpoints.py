@@ -9,31 +9,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from computepool.core.jobs import checkpoints
-from computepool.core.jobs.checkpoints import Kept, Link, Refusal, Said
+from computepool.core.jobs.checkpoints import Link, Refusal, ReportedCheckpoint, StoredCheckpoint
 from computepool.core.money.money import CREDIT
 from computepool.core.money.pricing import charge_of
 
 GAP = 5_000
-KEPT = Kept(attempt_no=2, seq=3, at_ms=100_000, progress=0.5, last=False)
+KEPT = StoredCheckpoint(attempt_no=2, seq=3, at_ms=100_000, progress=0.5, last=False)
 
 
 @pytest.mark.parametrize(
     ("said", "at_ms", "why_not"),
     [
-        (Said(attempt_no=2, seq=4, progress=0.5, last=False), 105_000, None),
-        (Said(attempt_no=2, seq=4, progress=None, last=False), 105_000, None),
-        (Said(attempt_no=3, seq=1, progress=0.6, last=False), 105_000, None),
-        (Said(attempt_no=2, seq=3, progress=0.6, last=False), 999_000, Refusal.OLD),
-        (Said(attempt_no=2, seq=4, progress=0.6, last=False), 104_999, Refusal.TOO_SOON),
-        (Said(attempt_no=3, seq=1, progress=0.6, last=False), 104_999, Refusal.TOO_SOON),
-        (Said(attempt_no=2, seq=4, progress=0.6, last=True), 100_001, None),
-        (Said(attempt_no=2, seq=4, progress=0.49, last=False), 105_000, Refusal.PROGRESS),
-        (Said(attempt_no=2, seq=4, progress=0.49, last=True), 105_000, Refusal.PROGRESS),
-        (Said(attempt_no=3, seq=1, progress=0.1, last=False), 105_000, None),
-        (Said(attempt_no=2, seq=4, progress=0.6, last=False, files=0), 105_000, Refusal.EMPTY),
+        (ReportedCheckpoint(attempt_no=2, seq=4, progress=0.5, last=False), 105_000, None),
+        (ReportedCheckpoint(attempt_no=2, seq=4, progress=None, last=False), 105_000, None),
+        (ReportedCheckpoint(attempt_no=3, seq=1, progress=0.6, last=False), 105_000, None),
+        (ReportedCheckpoint(attempt_no=2, seq=3, progress=0.6, last=False), 999_000, Refusal.OLD),
+        (ReportedCheckpoint(attempt_no=2, seq=4, progress=0.6, last=False), 104_999, Refusal.TOO_SOON),
+        (ReportedCheckpoint(attempt_no=3, seq=1, progress=0.6, last=False), 104_999, Refusal.TOO_SOON),
+        (ReportedCheckpoint(attempt_no=2, seq=4, progress=0.6, last=True), 100_001, None),
+        (ReportedCheckpoint(attempt_no=2, seq=4, progress=0.49, last=False), 105_000, Refusal.PROGRESS),
+        (ReportedCheckpoint(attempt_no=2, seq=4, progress=0.49, last=True), 105_000, Refusal.PROGRESS),
+        (ReportedCheckpoint(attempt_no=3, seq=1, progress=0.1, last=False), 105_000, None),
+        (ReportedCheckpoint(attempt_no=2, seq=4, progress=0.6, last=False, files=0), 105_000, Refusal.EMPTY),
     ],
 )
-def test_when_one_is_kept(said: Said, at_ms: int, why_not: Refusal | None) -> None:
+def test_when_one_is_kept(said: ReportedCheckpoint, at_ms: int, why_not: Refusal | None) -> None:
     assert checkpoints.refusal(KEPT, said, now_ms=at_ms, gap_ms=GAP) is why_not
     first = Refusal.EMPTY if why_not is Refusal.EMPTY else None
     assert checkpoints.refusal(None, said, now_ms=at_ms, gap_ms=GAP) is first
@@ -51,8 +51,8 @@ def test_progress_never_goes_back(kept: float | None, said: float | None) -> Non
 
 def test_there_is_one_last_word() -> None:
     """Else an attempt could keep the hub busy by calling each its last."""
-    last = Kept(attempt_no=2, seq=3, at_ms=100_000, progress=None, last=True)
-    said = Said(attempt_no=2, seq=4, progress=None, last=True)
+    last = StoredCheckpoint(attempt_no=2, seq=3, at_ms=100_000, progress=None, last=True)
+    said = ReportedCheckpoint(attempt_no=2, seq=4, progress=None, last=True)
     assert checkpoints.refusal(last, said, now_ms=100_001, gap_ms=GAP) is Refusal.TOO_SOON
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from computepool.core.fleet.fleet import Fleet
 from computepool.core.fleet.node_record import Reservation
 from computepool.core.isolation import Level
-from computepool.core.money.demand import Counting, _split, merged
+from computepool.core.money.demand import Counting, _split, merge
 from computepool.core.money.market import Market, next_spot
 from computepool.core.money.money import AMOUNT_MAX, CREDIT
 from computepool.core.money.pricing import PriceTable, Zone
@@ -255,9 +255,9 @@ def test_depth_shows_floors_and_ceilings_by_the_unit() -> None:
 
 def test_levels_are_taken_together_under_the_last_price() -> None:
     levels = [(price, 1) for price in range(10)]
-    assert merged(levels, 3) == [(3, 4), (7, 4), (9, 2)]
-    assert merged(levels, 10) == levels
-    assert merged([], 3) == []
+    assert merge(levels, 3) == [(3, 4), (7, 4), (9, 2)]
+    assert merge(levels, 10) == levels
+    assert merge([], 3) == []
 
 
 # a small market

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from computepool.core.money.pricing import charge_of
-from computepool.core.money.run_times import RunTimes, Timed, Tolerance, allowed_ms
+from computepool.core.money.run_times import RunTimes, Timed, TimeTolerance, allowed_ms
 from computepool.core.trust.tiers import TIER_SPEED
 
-WITHIN = Tolerance(percent=200, grace_ms=2_000)
-FAR = Tolerance(percent=400, grace_ms=2_000)
+WITHIN = TimeTolerance(percent=200, grace_ms=2_000)
+FAR = TimeTolerance(percent=400, grace_ms=2_000)
 TIERS = st.sampled_from(["", "cpu", "cpu-slow", "rtx-4090", "no such tier"])
 RUNS = st.lists(
     st.builds(Timed, ms=st.integers(0, 10**10), tier=TIERS, items=st.just(3)), min_size=1, max_size=5

@@ -11,7 +11,7 @@ from computepool.core.fleet.fleet import Fleet
 from computepool.core.isolation import Level
 from computepool.core.placement.choice import CHOICE_MIN, chosen_by_pool, is_open
 from computepool.core.resources import Capacity, NodeProfile, Requirements, Shape
-from computepool.core.trust.reputation import Evidence, Outcome, Reputation, update
+from computepool.core.trust.reputation import Evidence, Reputation, ReputationEvent, update
 from tests.core.trust.test_reputation import reputations
 
 
@@ -109,7 +109,7 @@ def test_what_only_newcomers_claim_to_have_is_no_choice_however_many_they_are() 
 
 @given(reputations)
 def test_what_the_submitter_chose_makes_no_record(before: Reputation) -> None:
-    after = update(before, Outcome("n", Evidence.NARROW, before.changed_at_ms + 1))
+    after = update(before, ReputationEvent("n", Evidence.NARROW, before.changed_at_ms + 1))
     kept = ("dues", "tenure_days", "verified", "verified_days", "streak", "strikes", "banned_at_ms")
     assert {name: getattr(after, name) for name in kept} == {name: getattr(before, name) for name in kept}
     assert after.successes == before.successes + 1

@@ -26,7 +26,7 @@ from computepool.core.trust.hardware import (
     to_json,
     truthful,
 )
-from computepool.core.trust.relative_speed import Pace, Peers
+from computepool.core.trust.relative_speed import Peers, RelativeSpeed
 from computepool.core.trust.tiers import TIER_GFLOPS, TIER_SPEED, family_of, speed_of
 
 CARDS = st.sampled_from(sorted(TIER_GFLOPS))
@@ -210,14 +210,14 @@ def test_truth_survives_being_stored() -> None:
         history=((5, Scores(cpu=3)),),
         gpu_tiers=("l4",),
     )
-    truth = dataclasses.replace(truth, gpu_pace=Pace().add(1.0, "acc"))
+    truth = dataclasses.replace(truth, gpu_pace=RelativeSpeed().add(1.0, "acc"))
     assert from_json(to_json(truth)) == truth
 
 
 # ---------------------------------------------------------------- run times
-def race(factor: float, *, jobs: int, spread: float, seed: int) -> Pace:
+def race(factor: float, *, jobs: int, spread: float, seed: int) -> RelativeSpeed:
     """One node that takes `factor` times as long as four others, jobs differing by up to `spread`."""
-    chance, peers, pace = random.Random(seed), Peers(), Pace()
+    chance, peers, pace = random.Random(seed), Peers(), RelativeSpeed()
     for _ in range(jobs):
         for node in range(5):
             ran_ms = round(1_000 * (factor if node == 0 else 1.0) * chance.uniform(1 / spread, spread))
@@ -251,7 +251,7 @@ def test_too_few_peers_say_nothing() -> None:
 
 
 def test_one_hanging_job_does_not_decide() -> None:
-    pace = Pace()
+    pace = RelativeSpeed()
     for _ in range(20):
         pace = pace.add(0.0, "acc")
     assert pace.add(30.0, "acc").sure_slowdown < 1.5

@@ -18,11 +18,11 @@ from computepool.core.trust.reputation import (
     NEWCOMER_SCORE,
     WEIGHTS,
     Evidence,
-    Outcome,
     Reputation,
+    ReputationEvent,
     cool_off_ms,
     exposure_cap,
-    inherited,
+    inherit,
     node_of,
     number_of,
     owes_dues,
@@ -42,7 +42,7 @@ NOTHING = [
 def after(history: str, *, begin: Reputation = NEWCOMER, at_ms: int = 0) -> Reputation:
     """`+`: verified success, `.`: unverified success, `-`: fault."""
     kinds = {"+": GOOD, ".": Evidence.UNVERIFIED, "-": BAD}
-    return recompute([Outcome("n", kinds[word], at_ms) for word in history], begin)
+    return recompute([ReputationEvent("n", kinds[word], at_ms) for word in history], begin)
 
 
 WORKED = [
@@ -78,7 +78,7 @@ GOLDEN = (1_796_655_034_032, 1_099_511_627_776)
 
 outcomes = st.lists(
     st.builds(
-        Outcome,
+        ReputationEvent,
         st.just("n"),
         st.sampled_from(list(Evidence)),
         st.integers(0, 400 * DAY_MS),
@@ -102,7 +102,7 @@ def test_a_success_never_lowers_a_score_and_a_fault_never_lifts_it(
 ) -> None:
     now_ms = reputation.changed_at_ms + 1
     before = reputation.score(now_ms)
-    later = update(reputation, Outcome("n", evidence, now_ms)).score(now_ms)
+    later = update(reputation, ReputationEvent("n", evidence, now_ms)).score(now_ms)
     if not WEIGHTS[evidence].quarters:
         assert later == before
     elif WEIGHTS[evidence].success:
@@ -130,18 +130,18 @@ def test_silence_lifts_nobody_above_what_they_were_or_a_newcomer(
 
 
 @given(outcomes, st.integers(0, 60))
-def test_little_by_little_is_all_at_once(history: list[Outcome], cut: int) -> None:
+def test_little_by_little_is_all_at_once(history: list[ReputationEvent], cut: int) -> None:
     assert recompute(history[cut:], recompute(history[:cut])) == recompute(history)
 
 
 @given(reputations, st.sampled_from(NOTHING), st.integers(0, 900 * DAY_MS))
 def test_what_has_no_weight_changes_nothing(reputation: Reputation, evidence: Evidence, at_ms: int) -> None:
-    assert update(reputation, Outcome("n", evidence, at_ms)) == reputation
+    assert update(reputation, ReputationEvent("n", evidence, at_ms)) == reputation
 
 
 @given(reputations, st.integers(0, 900 * DAY_MS))
 def test_padded_time_ends_a_streak_and_nothing_else(reputation: Reputation, at_ms: int) -> None:
-    told = update(reputation, Outcome("n", Evidence.PADDED, at_ms))
+    told = update(reputation, ReputationEvent("n", Evidence.PADDED, at_ms))
     assert told == dataclasses.replace(reputation, streak=0)
 
 
@@ -149,7 +149,7 @@ def test_padded_time_ends_a_streak_and_nothing_else(reputation: Reputation, at_m
 def test_a_clock_that_goes_back_fades_nothing(reputation: Reputation, back_ms: int) -> None:
     early = reputation.changed_at_ms - back_ms
     assert reputation.faded(early) == (reputation.success, reputation.failure)
-    assert update(reputation, Outcome("n", GOOD, early)).changed_at_ms == reputation.changed_at_ms
+    assert update(reputation, ReputationEvent("n", GOOD, early)).changed_at_ms == reputation.changed_at_ms
 
 
 @given(st.integers(0, MEMORY * ONE), st.integers(0, 700 * DAY_MS))
@@ -183,19 +183,19 @@ def test_four_unverified_successes_are_one_verified(reputation: Reputation) -> N
 
 
 def test_what_was_lost_at_one_moment_is_lost_once() -> None:
-    lost = [Outcome("n", Evidence.LEASE_LOST, 5)] * 64
+    lost = [ReputationEvent("n", Evidence.LEASE_LOST, 5)] * 64
     assert recompute(lost) == recompute(lost[:1])
-    assert recompute([*lost, Outcome("n", Evidence.LEASE_LOST, 6)]).failures == 2
+    assert recompute([*lost, ReputationEvent("n", Evidence.LEASE_LOST, 6)]).failures == 2
 
 
 def test_dues_are_paid_with_jobs_of_others() -> None:
-    own = [Outcome("n", Evidence.UNVERIFIED, 1, own=True)] * 9
+    own = [ReputationEvent("n", Evidence.UNVERIFIED, 1, own=True)] * 9
     assert owes_dues(recompute(own), 5)
     assert recompute(own).score(1) > NEWCOMER_SCORE
-    others = [Outcome("n", Evidence.VERIFIED, 1)] * 5
+    others = [ReputationEvent("n", Evidence.VERIFIED, 1)] * 5
     assert owes_dues(recompute(others[:4]), 5)
     assert not owes_dues(recompute(others), 5)
-    unchecked = [Outcome("n", Evidence.UNVERIFIED, 1)] * 4
+    unchecked = [ReputationEvent("n", Evidence.UNVERIFIED, 1)] * 4
     assert owes_dues(recompute(others[:4] + unchecked[:3]), 5)
     assert not owes_dues(recompute(others[:4] + unchecked), 5)
     assert not owes_dues(NEWCOMER, 0)
@@ -203,11 +203,11 @@ def test_dues_are_paid_with_jobs_of_others() -> None:
 
 def test_tenure_counts_days_with_a_success() -> None:
     days = [1, 1, 2, 9, 3]  # the clock of another hub may be behind
-    found = recompute([Outcome("n", Evidence.UNVERIFIED, day * DAY_MS + 7) for day in days])
+    found = recompute([ReputationEvent("n", Evidence.UNVERIFIED, day * DAY_MS + 7) for day in days])
     assert (found.tenure_days, found.verified_days) == (3, 0)
     assert exposure_cap(NEWCOMER) == 50 * CREDIT
     assert exposure_cap(found) == 50 * CREDIT + 3 * 50 * CREDIT // 4
-    checked = recompute([Outcome("n", GOOD, day * DAY_MS + 7) for day in days])
+    checked = recompute([ReputationEvent("n", GOOD, day * DAY_MS + 7) for day in days])
     assert exposure_cap(checked) == 200 * CREDIT
     assert exposure_cap(replace(checked, tenure_days=10**6)) == 5_000 * CREDIT
 
@@ -220,21 +220,21 @@ def test_a_confirmation_completes_what_was_counted_at_acceptance(
     at_ms = reputation.changed_at_ms
     once = after("+", begin=reputation, at_ms=at_ms)
     accepted = after(".", begin=reputation, at_ms=at_ms)
-    both = update(accepted, Outcome("n", Evidence.CONFIRMED, at_ms))
+    both = update(accepted, ReputationEvent("n", Evidence.CONFIRMED, at_ms))
     assert abs(both.success - once.success) <= 4
     assert abs(both.failure - once.failure) <= 4
     # But for the streak of a node that was struck: what was right before says nothing about what comes after.
     expected = replace(once, streak=reputation.streak) if reputation.struck_at_ms else once
     assert replace(both, success=once.success, failure=once.failure) == expected
-    later = update(accepted, Outcome("n", Evidence.CONFIRMED, at_ms + later_ms))
+    later = update(accepted, ReputationEvent("n", Evidence.CONFIRMED, at_ms + later_ms))
     assert (later.successes, later.dues, later.streak) == (once.successes, once.dues, expected.streak)
 
 
 def test_only_verified_work_for_others_makes_a_streak_and_a_wrong_result_ends_it() -> None:
     found = after("++.-+")
     assert (found.streak, found.verified, found.strikes) == (3, 3, 0)
-    assert update(found, Outcome("n", GOOD, 1, own=True)).streak == 3
-    struck = update(found, Outcome("n", Evidence.REFUTED, 1))
+    assert update(found, ReputationEvent("n", GOOD, 1, own=True)).streak == 3
+    struck = update(found, ReputationEvent("n", Evidence.REFUTED, 1))
     assert (struck.streak, struck.strikes, struck.verified) == (0, 1, 3)
     assert struck.score(9) == found.score(9)
 
@@ -279,7 +279,7 @@ def test_what_events_say(said: dict[str, Any], expected: tuple[str, Evidence, bo
     else:
         node_id, evidence, own = expected
         by = number_of(said["account_id"]) if evidence is Evidence.REFUTED else 0
-        assert found == Outcome(node_id, evidence, 7, own, by)
+        assert found == ReputationEvent(node_id, evidence, 7, own, by)
         assert node_of(said) == node_id
 
 
@@ -308,8 +308,8 @@ def test_an_heir_is_never_better_off_than_a_newcomer_or_the_one_before(
     before: Reputation, later_ms: int
 ) -> None:
     now_ms = before.changed_at_ms + later_ms
-    heir = inherited(before, now_ms)
+    heir = inherit(before, now_ms)
     assert heir.score(now_ms) == min(NEWCOMER_SCORE, before.score(now_ms))
     assert (heir.streak, heir.dues, heir.tenure_days, heir.verified) == (0, 0, 0, 0)
     assert heir.banned(now_ms) == before.banned(now_ms)
-    assert heir.strikes_lately(now_ms) == before.strikes_lately(now_ms)
+    assert heir.recent_violations(now_ms) == before.recent_violations(now_ms)

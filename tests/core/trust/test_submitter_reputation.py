@@ -9,42 +9,52 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from computepool.core.trust.discounting import DAY_MS
-from computepool.core.trust.reputation import NEWCOMER_SCORE, Evidence, Outcome
+from computepool.core.trust.reputation import NEWCOMER_SCORE, Evidence, ReputationEvent
 from computepool.core.trust.reputation import recompute as of_node
-from computepool.core.trust.submitter_reputation import UNKNOWN, Conduct, Deed, Run, read, recompute, update
+from computepool.core.trust.submitter_reputation import (
+    UNKNOWN,
+    Deed,
+    SubmitterEvent,
+    SubmitterReputation,
+    read,
+    recompute,
+    update,
+)
 
 runs = st.lists(
-    st.builds(Run, st.just("a"), st.just("n"), st.sampled_from(list(Deed)), st.integers(0, 400 * DAY_MS)),
+    st.builds(
+        SubmitterEvent, st.just("a"), st.just("n"), st.sampled_from(list(Deed)), st.integers(0, 400 * DAY_MS)
+    ),
     max_size=40,
 )
 
 
-def after(*deeds: Deed, at_ms: int = 0) -> Conduct:
-    return recompute([Run("a", "n", deed, at_ms) for deed in deeds])
+def after(*deeds: Deed, at_ms: int = 0) -> SubmitterReputation:
+    return recompute([SubmitterEvent("a", "n", deed, at_ms) for deed in deeds])
 
 
 @given(runs, st.integers(0, 3_000 * DAY_MS))
-def test_a_score_is_a_share(history: list[Run], now_ms: int) -> None:
+def test_a_score_is_a_share(history: list[SubmitterEvent], now_ms: int) -> None:
     assert 0 <= recompute(history).score(now_ms) <= 1
 
 
 @given(runs, st.sampled_from(list(Deed)))
-def test_only_completed_jobs_lift_and_limits_hurt_most(history: list[Run], deed: Deed) -> None:
+def test_only_completed_jobs_lift_and_limits_hurt_most(history: list[SubmitterEvent], deed: Deed) -> None:
     known = recompute(history)
     now_ms = known.changed_at_ms
-    later = {kind: update(known, Run("a", "n", kind, now_ms)).score(now_ms) for kind in Deed}
+    later = {kind: update(known, SubmitterEvent("a", "n", kind, now_ms)).score(now_ms) for kind in Deed}
     assert later[Deed.COMPLETED] >= known.score(now_ms) >= later[deed] or deed is Deed.COMPLETED
     assert later[Deed.HARMFUL] <= later[Deed.STOPPED] <= later[Deed.FAILED]
 
 
 @given(runs, st.integers(0, 40))
-def test_little_by_little_is_all_at_once(history: list[Run], cut: int) -> None:
+def test_little_by_little_is_all_at_once(history: list[SubmitterEvent], cut: int) -> None:
     assert recompute(history[cut:], recompute(history[:cut])) == recompute(history)
 
 
 def test_it_is_the_rule_of_the_nodes() -> None:
     assert UNKNOWN.score(0) == NEWCOMER_SCORE
-    theirs = of_node([Outcome("n", kind, 5) for kind in (Evidence.VERIFIED, Evidence.NODE_FAULT)])
+    theirs = of_node([ReputationEvent("n", kind, 5) for kind in (Evidence.VERIFIED, Evidence.NODE_FAULT)])
     ours = after(Deed.COMPLETED, Deed.HARMFUL, at_ms=5)
     assert (ours.success, ours.failure) == (theirs.success, theirs.failure)
 
@@ -92,4 +102,4 @@ def event(action: str, **columns: Any) -> dict[str, Any]:
 )
 def test_what_events_say(said: dict[str, Any], expected: tuple[str, Deed] | None) -> None:
     found = read(said)
-    assert found == (None if expected is None else Run("acc", expected[0], expected[1], 7))
+    assert found == (None if expected is None else SubmitterEvent("acc", expected[0], expected[1], 7))

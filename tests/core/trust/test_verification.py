@@ -17,9 +17,9 @@ from computepool.core.trust.verification import (
     STREAK_FREE,
     First,
     Mode,
-    Policy,
     Result,
     Ruling,
+    VerificationPolicy,
     check_chance,
     confidence,
     credibility,
@@ -28,16 +28,16 @@ from computepool.core.trust.verification import (
     with_confidence,
 )
 
-QUORUMS = st.integers(2, QUORUM_MAX).map(lambda k: Policy(Mode.QUORUM, quorum=k))
+QUORUMS = st.integers(2, QUORUM_MAX).map(lambda k: VerificationPolicy(Mode.QUORUM, quorum=k))
 CONFIDENCES = st.floats(0.5, 0.999_999).map(with_confidence)
-POLICIES = st.one_of(st.just(Policy(Mode.ADAPTIVE)), QUORUMS, CONFIDENCES)
+POLICIES = st.one_of(st.just(VerificationPolicy(Mode.ADAPTIVE)), QUORUMS, CONFIDENCES)
 RESULTS = st.lists(
     st.builds(Result, kind=st.integers(0, 4), streak=st.integers(0, 200)), min_size=1, max_size=9
 )
 
 
 @given(POLICIES)
-def test_a_policy_reads_back_as_it_was_written(policy: Policy) -> None:
+def test_a_policy_reads_back_as_it_was_written(policy: VerificationPolicy) -> None:
     again = parse(str(policy))
     assert (again.mode, again.quorum) == (policy.mode, policy.quorum)
     assert again.confidence == pytest.approx(policy.confidence, rel=1e-5)
@@ -70,7 +70,7 @@ def test_the_chance_is_that_of_the_notes() -> None:
 
 @given(POLICIES, RESULTS)
 def test_what_is_accepted_is_one_class_and_the_wrong_are_in_none_of_it(
-    policy: Policy, results: list[Result]
+    policy: VerificationPolicy, results: list[Result]
 ) -> None:
     decision = judge(policy, results)
     kinds = {results[place].kind for place in decision.agreeing}
@@ -86,7 +86,7 @@ def test_what_is_accepted_is_one_class_and_the_wrong_are_in_none_of_it(
 
 @given(POLICIES, RESULTS)
 def test_nobody_is_wrong_without_two_who_agree_on_something_else(
-    policy: Policy, results: list[Result]
+    policy: VerificationPolicy, results: list[Result]
 ) -> None:
     decision = judge(policy, results)
     if decision.wrong:
@@ -94,7 +94,7 @@ def test_nobody_is_wrong_without_two_who_agree_on_something_else(
 
 
 @given(POLICIES)
-def test_honest_nodes_are_asked_no_more_often_than_was_paid_for(policy: Policy) -> None:
+def test_honest_nodes_are_asked_no_more_often_than_was_paid_for(policy: VerificationPolicy) -> None:
     results: list[Result] = []
     while True:
         results.append(Result(kind="right"))
@@ -106,7 +106,7 @@ def test_honest_nodes_are_asked_no_more_often_than_was_paid_for(policy: Policy) 
 
 
 @given(POLICIES)
-def test_a_job_that_always_differs_ends(policy: Policy) -> None:
+def test_a_job_that_always_differs_ends(policy: VerificationPolicy) -> None:
     results = [Result(kind=number) for number in range(policy.results_max)]
     rulings = [judge(policy, results[: count + 1]).ruling for count in range(len(results))]
     if policy.mode is Mode.CONFIDENCE and policy.runs == 1:
@@ -117,7 +117,7 @@ def test_a_job_that_always_differs_ends(policy: Policy) -> None:
 
 
 @given(QUORUMS, st.randoms(use_true_random=False))
-def test_fewer_liars_than_the_quorum_never_decide(policy: Policy, dice: random.Random) -> None:
+def test_fewer_liars_than_the_quorum_never_decide(policy: VerificationPolicy, dice: random.Random) -> None:
     words = ["wrong"] * (policy.quorum - 1) + ["right"] * policy.quorum
     dice.shuffle(words)
     for count in range(1, len(words) + 1):

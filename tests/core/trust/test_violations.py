@@ -9,9 +9,9 @@ from computepool.core.trust.discounting import DAY_MS
 from computepool.core.trust.reputation import (
     NEWCOMER,
     Evidence,
-    Outcome,
     Reputation,
-    inherited,
+    ReputationEvent,
+    inherit,
     recompute,
     refuted_by,
     update,
@@ -29,23 +29,27 @@ violations = st.builds(
     st.sets(people, max_size=4).map(lambda found: tuple(sorted(found))),
 )
 wrongs = st.builds(
-    lambda each: Outcome(
+    lambda each: ReputationEvent(
         "n", Evidence.REFUTED, each.at_ms, by=each.submitter, old=each.old, refuters=each.refuters
     ),
     violations,
 )
-probes = st.builds(Outcome, st.just("n"), st.sampled_from([RIGHT, WRONG]), st.integers(1, 100 * DAY_MS))
+probes = st.builds(
+    ReputationEvent, st.just("n"), st.sampled_from([RIGHT, WRONG]), st.integers(1, 100 * DAY_MS)
+)
 histories = st.lists(wrongs | probes, max_size=25).map(lambda found: sorted(found, key=lambda one: one.at_ms))
 
 
 def wrong(*who: int, begin: Reputation = NEWCOMER, at_ms: int = DAY_MS, **said: object) -> Reputation:
     """One after the other, about jobs of these."""
-    said_ = [Outcome("n", Evidence.REFUTED, at_ms + place, by=by, **said) for place, by in enumerate(who)]  # type: ignore[arg-type]
+    said_ = [
+        ReputationEvent("n", Evidence.REFUTED, at_ms + place, by=by, **said) for place, by in enumerate(who)
+    ]  # type: ignore[arg-type]
     return recompute(said_, begin)
 
 
 def probed(begin: Reputation, *how: Evidence, at_ms: int = 2 * DAY_MS) -> Reputation:
-    return recompute([Outcome("n", each, at_ms + place) for place, each in enumerate(how)], begin)
+    return recompute([ReputationEvent("n", each, at_ms + place) for place, each in enumerate(how)], begin)
 
 
 @given(st.lists(violations, max_size=8))
@@ -61,7 +65,7 @@ def test_three_in_thirty_days_about_two_submitters_begin_a_probation_and_only_th
 ) -> None:
     days.sort()
     said = [
-        Outcome("n", Evidence.REFUTED, day * DAY_MS, by=1 if alone else 1 + place % 2)
+        ReputationEvent("n", Evidence.REFUTED, day * DAY_MS, by=1 if alone else 1 + place % 2)
         for place, day in enumerate(days)
     ]
     found = recompute(said)
@@ -72,7 +76,7 @@ def test_three_in_thirty_days_about_two_submitters_begin_a_probation_and_only_th
 
 
 @given(histories)
-def test_two_accounts_and_their_nodes_ban_nobody_who_answers_right(history: list[Outcome]) -> None:
+def test_two_accounts_and_their_nodes_ban_nobody_who_answers_right(history: list[ReputationEvent]) -> None:
     """Whatever they say, and how often: an honest node fails no test."""
     mine = [each for each in history if each.evidence is not WRONG and each.by <= 2]
     assert not recompute(mine).banned_at_ms
@@ -80,7 +84,7 @@ def test_two_accounts_and_their_nodes_ban_nobody_who_answers_right(history: list
 
 @given(histories)
 def test_a_ban_follows_from_wrong_answers_or_from_many_who_do_not_belong_together(
-    history: list[Outcome],
+    history: list[ReputationEvent],
 ) -> None:
     found, failed, cleared = NEWCOMER, 0, False
     for each in history:
@@ -100,14 +104,16 @@ def test_a_ban_follows_from_wrong_answers_or_from_many_who_do_not_belong_togethe
 def test_what_the_tests_decide() -> None:
     suspect = wrong(1, 2, 1)
     assert suspect.probation_at_ms
-    assert update(suspect, Outcome("n", Evidence.VERIFIED, 2 * DAY_MS)).streak == 0, "no record meanwhile"
+    assert update(suspect, ReputationEvent("n", Evidence.VERIFIED, 2 * DAY_MS)).streak == 0, (
+        "no record meanwhile"
+    )
     cleared = probed(suspect, WRONG, *[RIGHT] * PROBES_RIGHT)
-    assert (cleared.probation_at_ms, cleared.banned_at_ms, cleared.strikes_lately(3 * DAY_MS)) == (0, 0, 0)
+    assert (cleared.probation_at_ms, cleared.banned_at_ms, cleared.recent_violations(3 * DAY_MS)) == (0, 0, 0)
     assert probed(suspect, RIGHT, RIGHT, WRONG, WRONG).banned_at_ms
     assert probed(NEWCOMER, WRONG, WRONG) == NEWCOMER, "only who is on probation is tested"
     again = wrong(1, 2, 1, begin=cleared, at_ms=3 * DAY_MS)
     assert (bool(again.probation_at_ms), again.banned_at_ms) == (True, 0), "two accounts: tested once more"
-    heir = inherited(suspect, 2 * DAY_MS)
+    heir = inherit(suspect, 2 * DAY_MS)
     assert (heir.probation_at_ms, heir.violations) == (suspect.probation_at_ms, suspect.violations)
 
 
@@ -119,7 +125,7 @@ def test_after_it_was_cleared_many_who_do_not_belong_together_ban_it() -> None:
     assert not young.banned_at_ms
     many = wrong(3, begin=cleared, at_ms=3 * DAY_MS, old=True, refuters=(7, 9))
     assert many.banned_at_ms == 3 * DAY_MS
-    pardoned = update(many, Outcome("n", Evidence.PARDONED, 4 * DAY_MS))
+    pardoned = update(many, ReputationEvent("n", Evidence.PARDONED, 4 * DAY_MS))
     assert (pardoned.banned_at_ms, pardoned.violations, pardoned.cleared_at_ms) == (0, "", 0)
 
 

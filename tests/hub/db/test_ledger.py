@@ -110,7 +110,7 @@ def test_in_an_empty_ledger(store: Store) -> None:
     assert store.read_now(lambda c: ledger_rows.first_at(c, 5)) == 1
     assert shown(store, "ann", Filter(since_ms=1, until_ms=2)) == []
     assert store.read_now(lambda c: ledger_rows.get_balances(c, "ann")) == dict.fromkeys(
-        ledger_rows.purses("ann"), 0
+        ledger_rows.balance_names("ann"), 0
     )
     assert store.read_now(ledger_rows.earning) == []
     assert store.read_now(lambda c: ledger_rows.matured_up_to(c, "ann")) == 0

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from computepool.cli.job import receipt_check
 from computepool.core.errors import Unauthenticated
-from computepool.hub.identity import hub_keys
+from computepool.hub.identity import hub_keys, signing_key_rows
 from computepool.hub.main import list_keys, rotate_key
 from computepool.hub.settings import Settings
 from computepool.protocol.hub_keys import Endorsement, HubKeys, endorsed_text, followed
@@ -75,7 +75,7 @@ async def test_after_the_overlap_the_private_half_is_gone_and_receipts_stay_good
         assert now.retired == {old.current: old.keys[old.current]}
         [gone] = [key for key in list_keys(hub.hub.settings) if key["state"] == "retired"]
         assert gone["kid"] == old.current
-        rows = await hub.hub.store.read(hub_keys.signing.list_keys)
+        rows = await hub.hub.store.read(signing_key_rows.list_keys)
         assert [row.private_key is None for row in rows] == [True, False, False]
         checks = receipt_check.check(receipt, trusted=now.all())
         assert all(check.ok for check in checks)
@@ -108,7 +108,7 @@ async def test_it_rotates_by_itself_and_once_however_many_hubs_look(tmp_path: Pa
         clock.advance(1000 * DAY_MS)
         await hub_keys.tend(hub.hub)
         await hub_keys.tend(hub.hub)
-        assert len(await hub.hub.store.read(hub_keys.signing.list_keys)) == 4
+        assert len(await hub.hub.store.read(signing_key_rows.list_keys)) == 4
 
 
 async def test_a_rotation_on_the_database_is_noticed(tmp_path: Path) -> None:

@@ -183,7 +183,7 @@ async def test_searches_leave_threads_for_other_reads(hub: HubDouble, monkeypatc
     def stuck(*_: Any, **__: Any) -> Any:
         held.release()
         assert go_on.wait(20)
-        return search_rows.Found()
+        return search_rows.SearchPage()
 
     monkeypatch.setattr(search_rows, "search_events", stuck)
     ask = partial(got, hub.admin, "/events", newest="true", q="zzzz")

@@ -134,7 +134,7 @@ async def test_what_is_earned_later_matures_later(
 async def test_two_who_mature_at_once_move_it_once(
     hub: HubDouble, sam: httpx2.AsyncClient, pia: httpx2.AsyncClient, clock: FakeClock
 ) -> None:
-    """Also when a second hub has its own idea of now, and later earnings lie beside the ripe ones."""
+    """Also when a second hub has its own idea of now, and later earnings lie beside the matured ones."""
     await run_job(hub, sam, pia, ran_ms=600_000)
     clock.advance(7 * DAY_MS)
     due = [(await got(pia, "/me"))["id"]]
@@ -154,7 +154,7 @@ def _somebody_waits(connection: Connection) -> bool:
 async def test_two_hubs_mature_the_same_earnings_once(
     tmp_path: Path, migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their clocks differ, so each sees another part as ripe; and later earnings lie there that could be taken by mistake."""
+    """Their clocks differ, so each sees another part as matured; and later earnings lie there that could be taken by mistake."""
     clocks = FakeClock(), FakeClock(seed=1)
     quiet = {"tick_s": 10_000, "mature_s": 10_000}
     async with (
@@ -170,19 +170,19 @@ async def test_two_hubs_mature_the_same_earnings_once(
             clocks[0].advance(3_600)
             await node.report(grant.attempt_id, ran_ms=3_600)
         account, pay = (await got(pia, "/me"))["id"], 6_400
-        clocks[0].advance(7 * DAY_MS - 3_600)  # the first two are ripe
+        clocks[0].advance(7 * DAY_MS - 3_600)  # the first two have matured
         clocks[1].advance(7 * DAY_MS + 3_600)  # the first
         looked, go_on = threading.Event(), threading.Event()
-        ripe = credit_service._ripe
+        matured_pay = credit_service._matured_pay
 
         def slowly(connection: Any, account_id: str, *, before: int) -> tuple[int, int, int]:
-            found = ripe(connection, account_id, before=before)
+            found = matured_pay(connection, account_id, before=before)
             if threading.current_thread() is two.hub.store._thread and not looked.is_set():
                 looked.set()
                 assert go_on.wait(30)
             return found
 
-        monkeypatch.setattr(credit_service, "_ripe", slowly)
+        monkeypatch.setattr(credit_service, "_matured_pay", slowly)
         late = asyncio.create_task(
             two.hub.store.write(lambda tx: credit_service._mature(two.hub, tx, [account]))
         )

@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from computepool.hub.db.session import Tx
 from computepool.hub.loops import runner
-from computepool.hub.memory.loop_health import Beats
+from computepool.hub.memory.loop_health import LoopHealth
 from computepool.hub.observability.invariants import RULES
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
@@ -114,19 +114,19 @@ async def test_nodes_are_counted_by_what_they_do(hub: HubDouble) -> None:
 
 async def test_a_loop_that_fails_is_named_with_its_error() -> None:
     clock = FakeClock()
-    beats = Beats(clock)
-    beats.begin("sweep", 10)
+    health = LoopHealth(clock)
+    health.begin("sweep", 10)
     broken = True
 
     async def tick() -> None:
         if broken:
             raise ValueError("no such table")
 
-    assert not await runner.guarded("sweep", tick, beats=beats)
-    [beat] = beats.all()
+    assert not await runner.guarded("sweep", tick, health=health)
+    [beat] = health.all()
     assert (beat.failures, beat.error) == (1, "ValueError: no such table")
     broken = False
-    assert await runner.guarded("sweep", tick, beats=beats)
+    assert await runner.guarded("sweep", tick, health=health)
     assert (beat.failures, beat.error, beat.ran_at_ms) == (0, "", clock.now_ms())
 
 

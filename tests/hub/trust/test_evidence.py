@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from computepool.core.trust.reputation import Evidence, Outcome, recompute
+from computepool.core.trust.reputation import Evidence, ReputationEvent, recompute
 from computepool.hub.scheduling import housekeeping, leases
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
@@ -76,7 +76,7 @@ async def test_the_outcomes_add_up_to_the_score(quiet: HubDouble) -> None:
     rest = [(row["evidence"], row["weight"]) for row in rows if row not in lost]
     assert rest == [("unverified", 0.25), ("node_fault", 1), ("unverified", 0.25), ("unverified", 0.25)]
     counted = [
-        Outcome(node.node_id, Evidence(row["evidence"]), row["at_ms"])
+        ReputationEvent(node.node_id, Evidence(row["evidence"]), row["at_ms"])
         for row in reversed(rows)
         if row["counted"]
     ]

@@ -14,7 +14,7 @@ from sqlalchemy import create_engine, text
 
 from computepool.core.fleet.fleet import RELIABILITY_STEPS
 from computepool.core.trust.discounting import DAY_MS
-from computepool.core.trust.reputation import NEWCOMER_SCORE, Evidence, Outcome, recompute
+from computepool.core.trust.reputation import NEWCOMER_SCORE, Evidence, ReputationEvent, recompute
 from computepool.hub.db import dialect, schema
 from computepool.hub.scheduling import housekeeping, leases
 from computepool.hub.trust import reputation, reputation_rows
@@ -136,7 +136,7 @@ async def test_a_batch_counts_as_its_reports_would_one_by_one(any_hub: HubDouble
     at_ms = stored.changed_at_ms
     # By the order of the events: a job's success is told while reports are read, and so is the node's fault.
     kinds = [Evidence.NODE_FAULT if number == 3 else Evidence.UNVERIFIED for number in range(8)]
-    assert stored == recompute([Outcome("n", kind, at_ms) for kind in kinds])
+    assert stored == recompute([ReputationEvent("n", kind, at_ms) for kind in kinds])
 
 
 async def test_it_survives_a_restart_and_fades_in_silence(tmp_path: Path) -> None:
@@ -236,7 +236,10 @@ def test_a_pool_from_before_counts_what_its_events_say(
             connection.execute(text(statement))
     schema.migrate(url)
     with engine.connect() as connection:
-        outcomes = [Outcome("node_1", Evidence.UNVERIFIED, 5), Outcome("node_1", Evidence.LEASE_LOST, 6)]
+        outcomes = [
+            ReputationEvent("node_1", Evidence.UNVERIFIED, 5),
+            ReputationEvent("node_1", Evidence.LEASE_LOST, 6),
+        ]
         assert reputation_rows.load(connection, ["node_1", "gone"]) == {"node_1": recompute(outcomes)}
         assert reputation_rows.differing(connection) == []
     engine.dispose()

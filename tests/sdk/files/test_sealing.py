@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from computepool.agent.config import AgentLimits
-from computepool.agent.execution.attempt_result import Ending, failed
+from computepool.agent.execution.attempt_result import AttemptResult, failed
 from computepool.agent.execution.logs import STDERR, STDOUT, LogBuffer
 from computepool.agent.storage import sealing as node_sealing
 from computepool.core.jobs.lifecycle import JobKind, JobState, Outcome, Reason
@@ -189,7 +189,9 @@ def test_nothing_readable_is_left_in_a_report() -> None:
         assert sealing.unseal_text(report.error, find_key=find, about=About("job_1", ERROR)).startswith(
             "MARKER"
         )
-    plain = Ending(outcome=Outcome.SUCCEEDED, reason=Reason.COMPLETED, result='"MARKER"', printed="0" * 64)
+    plain = AttemptResult(
+        outcome=Outcome.SUCCEEDED, reason=Reason.COMPLETED, result='"MARKER"', printed="0" * 64
+    )
     report = node_sealing.close(plain, SPEC, "job_1").report("job_1-1")
     assert "MARKER" not in report.model_dump_json()
     assert (report.outcome, report.printed, report.result) == (Outcome.FAILED, None, None)

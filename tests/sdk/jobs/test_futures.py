@@ -25,7 +25,7 @@ from computepool.sdk import (
     ResultUnreadable,
     Unauthenticated,
 )
-from computepool.sdk.client.session import Session
+from computepool.sdk.client.session import GroupSession
 from tests.sdk.fake_hub import FakeHub, Refusal
 
 SOON_S = 30
@@ -334,11 +334,11 @@ def test_a_page_of_somebody_else_in_place_of_a_reply_is_an_outage(hub: FakeHub, 
 def test_what_breaks_a_thread_is_told_to_everybody_who_waits(
     hub: FakeHub, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: Session, page: object) -> None:
+    def broken(self: GroupSession, page: object) -> None:
         raise KeyError("unforeseen")
 
     hub.hold = True
-    monkeypatch.setattr(Session, "_deliver", broken)
+    monkeypatch.setattr(GroupSession, "_deliver", broken)
     future = pool.submit(double, 1)
     hub.release()
     with pytest.raises(ComputePoolError, match="unforeseen"):

@@ -1,4 +1,4 @@
-"""How an attempt ends: the value that becomes its report, and the sentences that go with it."""
+"""The result of an attempt: the value that becomes its report, and the sentences that go with it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from computepool.agent.execution.logs import Printed
+from computepool.agent.execution.logs import PrintedDigest
 from computepool.agent.sandbox.base import Exit, Status
 from computepool.core.jobs.lifecycle import Outcome, Reason
 from computepool.protocol.base import TEXT_MAX
@@ -38,7 +38,7 @@ def is_full(error: OSError, folder: Path) -> bool:
 
 
 @dataclass(slots=True, kw_only=True)
-class Ending:
+class AttemptResult:
     outcome: Outcome
     reason: Reason
     exit_code: int | None = None
@@ -46,7 +46,7 @@ class Ending:
     result: str | None = None
     result_artifact: str | None = None
     outputs: tuple[OutputRef, ...] = ()
-    printed: Printed | None = None  #: the standard output, where that is (part of) the result
+    printed: PrintedDigest | None = None  #: the standard output, where that is (part of) the result
     ran_ms: int = 0
     usage: Usage | None = None
     move_to: str | None = None
@@ -88,17 +88,17 @@ class Ending:
             )
 
 
-def failed(reason: Reason, error: str) -> Ending:
-    return Ending(outcome=Outcome.FAILED, reason=reason, error=error)
+def failed(reason: Reason, error: str) -> AttemptResult:
+    return AttemptResult(outcome=Outcome.FAILED, reason=reason, error=error)
 
 
-def returned(reason: Reason, error: str | None = None) -> Ending:
+def returned(reason: Reason, error: str | None = None) -> AttemptResult:
     """Never started here, or stopped for the node's own sake: the hub gives it to another node at no cost."""
-    return Ending(outcome=Outcome.RETURNED, reason=reason, error=error)
+    return AttemptResult(outcome=Outcome.RETURNED, reason=reason, error=error)
 
 
-def cancelled() -> Ending:
-    return Ending(outcome=Outcome.CANCELLED, reason=Reason.CANCELLED_BY_USER)
+def cancelled() -> AttemptResult:
+    return AttemptResult(outcome=Outcome.CANCELLED, reason=Reason.CANCELLED_BY_USER)
 
 
 _REASONS = {
@@ -114,10 +114,10 @@ _REASONS = {
 LEASE_LOST = "the node lost touch with the hub and stopped the job"
 
 
-def of_exit(ended: Exit, *, stderr_tail: str) -> Ending:
+def of_exit(ended: Exit, *, stderr_tail: str) -> AttemptResult:
     """What a process's end means for its job."""
     if ended.ok:
-        return Ending(outcome=Outcome.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
+        return AttemptResult(outcome=Outcome.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
     if ended.status is Status.EXIT:
         last = stderr_tail.rstrip().rpartition("\n")[2]
         if ended.code in (1, 126, 127) and last.startswith(_CANNOT_RUN):
@@ -125,10 +125,10 @@ def of_exit(ended: Exit, *, stderr_tail: str) -> Ending:
         if ended.detail:  # The sandbox itself says that the program never began.
             return failed(Reason.BAD_JOB, ended.detail)
         sentence = f"exit code {ended.code}" + (f": {last}" if last else "")
-        return Ending(
+        return AttemptResult(
             outcome=Outcome.FAILED, reason=Reason.EXIT_NONZERO, exit_code=ended.code, error=sentence
         )
-    return Ending(
+    return AttemptResult(
         outcome=Outcome.FAILED,
         reason=_REASONS[ended.status],
         exit_code=-ended.code if ended.status is Status.SIGNAL else None,

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from computepool.agent.config import AgentLimits
-from computepool.agent.execution.attempt_result import LEASE_LOST, Ending, cancelled, failed, returned
+from computepool.agent.execution.attempt_result import LEASE_LOST, AttemptResult, cancelled, failed, returned
 from computepool.agent.execution.load import Load, Untold
-from computepool.agent.execution.logs import Asked, LogBuffer, LogShipper
+from computepool.agent.execution.logs import CheckpointLine, LogBuffer, LogShipper
 from computepool.agent.execution.specs import PreparedSpec
 from computepool.agent.network.egress import EgressProxy
 from computepool.agent.sandbox import base as sandbox
@@ -41,14 +41,14 @@ class Stop(Enum):
     LEASE_LOST = "lease_lost"  #: the hub was not heard of for too long and may have given it to another node
     DRAINING = "draining"  #: this agent stops
 
-    def ending(self) -> Ending:
+    def ending(self) -> AttemptResult:
         if self is Stop.CANCELLED:
             return cancelled()
         if self is Stop.LEASE_LOST:
             return failed(Reason.LEASE_LOST, LEASE_LOST)
         return returned(Reason.NODE_DRAINING)
 
-    def ending_unstarted(self) -> Ending:
+    def ending_unstarted(self) -> AttemptResult:
         if self is Stop.CANCELLED:
             return cancelled()
         return returned(Reason.NODE_DRAINING if self is Stop.DRAINING else Reason.GIVEN_BACK)
@@ -99,7 +99,7 @@ class Attempt:
     def progress(self) -> float | None:
         return None if self.log is None else self.log.progress
 
-    def measured(self, used: sandbox.Usage) -> Usage:
+    def measured(self, used: sandbox.ProcessUsage) -> Usage:
         """For the report: what the sandbox saw, and what only the agent knows."""
         received, sent = (0, 0) if self.proxy is None else self.proxy.used()
         return Usage(
@@ -139,7 +139,7 @@ class OutputSink:
     def __init__(self, shipper: LogShipper, limits: AgentLimits) -> None:
         self._shipper = shipper
         self._limits = limits
-        self.on_asked: Callable[[Attempt, list[Asked]], None] | None = None  #: told of checkpoints
+        self.on_asked: Callable[[Attempt, list[CheckpointLine]], None] | None = None  #: told of checkpoints
         self.on_called: Callable[[Attempt, list[str]], None] | None = None  #: told of calls to the hub
         self.is_call: Callable[[Attempt, str], bool] | None = None  #: whether a line names one that is there
         self.is_mark: Callable[[Attempt, str, bool], bool] | None = (

@@ -9,11 +9,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from computepool.agent.clock import Clock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.execution.attempt_result import (
+    AttemptResult,
     BadJob,
-    Ending,
     FolderFull,
     StagingFailed,
     failed,
@@ -21,7 +21,7 @@ from computepool.agent.execution.attempt_result import (
 )
 from computepool.agent.execution.attempts import Attempt, Interrupted, Stop
 from computepool.agent.execution.job_calls import CallRelay
-from computepool.agent.execution.lanes import Lane, Slots
+from computepool.agent.execution.lanes import AttemptLane, Slots
 from computepool.agent.execution.load import FIRST_WORD, Load
 from computepool.agent.execution.logs import LogShipper
 from computepool.agent.execution.processes import ProcessRunner
@@ -37,7 +37,7 @@ from computepool.protocol.nodes.nodes import LogText, RunningAttempt
 _log = logging.getLogger(__name__)
 
 #: Told once per attempt: how it ended, and the last of what it wrote.
-OnEnding = Callable[[Attempt, Ending, Sequence[LogText]], None]
+OnEnding = Callable[[Attempt, AttemptResult, Sequence[LogText]], None]
 
 
 class Executor:
@@ -50,7 +50,7 @@ class Executor:
         relay: CallRelay,
         shipper: LogShipper,
         meter: GpuMeter,
-        clock: Clock,
+        clock: AgentClock,
         limits: AgentLimits,
         on_ending: OnEnding,
         slots: Slots,
@@ -66,7 +66,7 @@ class Executor:
         self._on_ending = on_ending
         self._slots = slots
         self._attempts: dict[str, Attempt] = {}
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, AttemptLane] = {}
         self._patrolled_at = clock.steady()
         self._emptied = asyncio.Event()
         self._emptied.set()
@@ -85,7 +85,7 @@ class Executor:
     def heads(self) -> list[Attempt]:
         return [lane.head for lane in self._lanes.values() if lane.head is not None]
 
-    def lanes(self) -> list[tuple[Lane, Attempt]]:
+    def lanes(self) -> list[tuple[AttemptLane, Attempt]]:
         """With what each runs at the moment."""
         return [(lane, lane.head) for lane in self._lanes.values() if lane.head is not None]
 
@@ -114,7 +114,7 @@ class Executor:
             self._attempts[attempt.id] = attempt
             lane = self._lanes.get(attempt.grant.lane)
             if lane is None:
-                lane = self._lanes[attempt.grant.lane] = Lane(attempt.grant.lane)
+                lane = self._lanes[attempt.grant.lane] = AttemptLane(attempt.grant.lane)
                 lane.task = asyncio.create_task(self._run_lane(lane))
             lane.waiting.append(attempt)
         if self._attempts:
@@ -151,7 +151,7 @@ class Executor:
         self._pool.close()
 
     # ------------------------------------------------------------ lanes
-    async def _run_lane(self, lane: Lane) -> None:
+    async def _run_lane(self, lane: AttemptLane) -> None:
         try:
             while lane.waiting:
                 attempt = lane.pop(self._clock.steady())
@@ -172,7 +172,7 @@ class Executor:
             self._slots.leave(lane, self._clock.steady())
             del self._lanes[lane.id]
 
-    async def _run(self, attempt: Attempt, lane: Lane) -> Ending:
+    async def _run(self, attempt: Attempt, lane: AttemptLane) -> AttemptResult:
         if attempt.stop is not None and attempt.call is None:
             return attempt.stop.ending_unstarted()
         try:
@@ -197,7 +197,7 @@ class Executor:
             return failed(Reason.NODE_ERROR, f"the agent failed: {type(error).__name__}: {error}")
         return self._judged(attempt, ending)
 
-    def _judged(self, attempt: Attempt, ending: Ending) -> Ending:
+    def _judged(self, attempt: Attempt, ending: AttemptResult) -> AttemptResult:
         """A stop by the agent explains an end better than the signal it used. What was finished stays finished, unless
         its money ended first: a job of milliseconds may be over before the clock is looked at.
         """
@@ -216,14 +216,14 @@ class Executor:
         judged.ran_ms, judged.usage = ending.ran_ms, ending.usage
         return judged
 
-    def _end(self, attempt: Attempt, ending: Ending, logs: Sequence[LogText] = ()) -> None:
+    def _end(self, attempt: Attempt, ending: AttemptResult, logs: Sequence[LogText] = ()) -> None:
         del self._attempts[attempt.id]
         ending.loads = tuple(attempt.untold.take(self._clock.steady()))
         self._on_ending(attempt, ending, logs)
         if not self._attempts:
             self._emptied.set()
 
-    def _give_back(self, lane: Lane, reason: Reason) -> None:
+    def _give_back(self, lane: AttemptLane, reason: Reason) -> None:
         for attempt in lane.withdraw(lambda _: True):
             self._end(attempt, returned(reason))
 
@@ -245,7 +245,7 @@ class Executor:
             self._patrolled_at = now
         return news
 
-    def _look(self, lane: Lane, head: Attempt, now: float) -> bool:
+    def _look(self, lane: AttemptLane, head: Attempt, now: float) -> bool:
         self._enforce_time(head, lane, now)
         if lane.waiting and self._holds_up(head, lane, now):
             self._give_back(lane, Reason.GIVEN_BACK)
@@ -256,12 +256,12 @@ class Executor:
             return True
         return False
 
-    def _holds_up(self, head: Attempt, lane: Lane, now: float) -> bool:
+    def _holds_up(self, head: Attempt, lane: AttemptLane, now: float) -> bool:
         if head.started_at is None:
             return now - lane.head_since > self._limits.give_back_unstarted_s
         return now - head.started_at > self._limits.give_back_after_s
 
-    def _enforce_time(self, head: Attempt, lane: Lane, now: float) -> None:
+    def _enforce_time(self, head: Attempt, lane: AttemptLane, now: float) -> None:
         if head.started_at is not None:
             if now - head.started_at > head.longest_s and not head.timed_out:
                 head.timed_out = True

@@ -1,4 +1,4 @@
-"""What running jobs ask the hub for: each call is a file in the job's folder, and the answer is put beside it.
+"""Calls of running jobs to the hub: each call is a file in the job's folder, and the answer is put beside it.
 
 A job has no network and no key. The agent asks in its own name, for that attempt alone: the hub knows which attempts this
 node holds, and what each may do. What a job leaves is a stranger's: opened without following a link, bounded, and only
@@ -16,7 +16,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from computepool.agent.clock import Clock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.execution.attempts import Attempt, OutputSink
 from computepool.agent.hub_link.hub_client import Backoff, HubClient
@@ -44,7 +44,7 @@ _PASSING = (Unavailable, RateLimited, Unauthenticated)
 
 class CallRelay:
     def __init__(
-        self, client: HubClient, sink: OutputSink, *, sweeper: Sweeper, clock: Clock, limits: AgentLimits
+        self, client: HubClient, sink: OutputSink, *, sweeper: Sweeper, clock: AgentClock, limits: AgentLimits
     ) -> None:
         self._client = client
         self._sweeper = sweeper
@@ -89,7 +89,7 @@ class CallRelay:
 
     async def _ask(self, attempt: Attempt, name: str) -> Any:
         data = _read(attempt, name, self._limits.call_bytes_max)
-        method, path, body = await asyncio.to_thread(_parsed, data)
+        method, path, body = await asyncio.to_thread(_parse, data)
         wait_ms = int(found[1]) if (found := _WAIT.search(path)) else 0
         timeout_s = wait_ms / 1000 + self._limits.poll_slack_s
         backoff = Backoff(self._clock, self._limits)
@@ -102,7 +102,7 @@ class CallRelay:
                 await asyncio.sleep(backoff.delay_s(error))
 
 
-def _parsed(data: bytes) -> tuple[str, str, bytes | None]:
+def _parse(data: bytes) -> tuple[str, str, bytes | None]:
     try:
         said = json.loads(data)
         method, path, body = said["method"], said["path"], said.get("body")
@@ -120,7 +120,7 @@ def _folder(attempt: Attempt) -> str:
 
 
 @contextlib.contextmanager
-def _opened(attempt: Attempt) -> Iterator[int]:
+def _open(attempt: Attempt) -> Iterator[int]:
     if attempt.workdir is None:
         raise FileNotFoundError(2, "the job has not begun")
     top = os.open(attempt.workdir, _OPEN_FOLDER)
@@ -136,14 +136,14 @@ def _opened(attempt: Attempt) -> Iterator[int]:
 
 def _is_call(attempt: Attempt, name: str) -> bool:
     """Whether there is a file of that name; anything else that looks so is plain output."""
-    with contextlib.suppress(OSError), _opened(attempt) as here:
+    with contextlib.suppress(OSError), _open(attempt) as here:
         return stat.S_ISREG(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode)
     return False
 
 
 def _read(attempt: Attempt, name: str, most: int) -> bytes:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with _opened(attempt) as here:
+    with _open(attempt) as here:
         fd = os.open(name, flags, dir_fd=here)
         with os.fdopen(fd, "rb") as source:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -157,7 +157,7 @@ def _read(attempt: Attempt, name: str, most: int) -> bytes:
 def _write(attempt: Attempt, name: str, data: bytes) -> None:
     """Under a name that is not looked at until everything is there."""
     building = f".{name}.reply"
-    with _opened(attempt) as here:
+    with _open(attempt) as here:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(building, flags, 0o644, dir_fd=here), "wb") as target:
             target.write(data)

@@ -1,4 +1,4 @@
-"""What a job finds around it: its Python, its variables, its packages and its cards, the same at every level."""
+"""The environment of a job: its Python, its variables, its packages and its cards, the same at every level."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from computepool.agent.network import egress_shim
 from computepool.agent.network.egress import SOCKET, VARIABLES, Egress, EgressProxy
 from computepool.agent.packages.interpreters import Interpreter
 from computepool.agent.sandbox.backends.process import HOST_PATH
-from computepool.agent.sandbox.base import OUTPUTS, Limits, Network, Policy, Sandbox, SandboxError
+from computepool.agent.sandbox.base import OUTPUTS, Limits, Network, Sandbox, SandboxError, SandboxPolicy
 from computepool.agent.sandbox.fence import Fence
-from computepool.agent.sandbox.runtime.runtime import INSIDE, Runtime, Wish
+from computepool.agent.sandbox.runtime.runtime import INSIDE, Runtime, RuntimeRecipe
 from computepool.agent.sandbox.runtime.tree import SITE
 from computepool.agent.storage.checkpoints import CHECKPOINT, RESTORED
 from computepool.agent.workers import worker
@@ -41,9 +41,9 @@ def prepare_runtime(cache_dir: Path, *, add: Sequence[str] = ()) -> Runtime:
     return Runtime.prepare(cache_dir, _packages(cache_dir), add=add)
 
 
-def runtime_wish(cache_dir: Path) -> Wish:
+def runtime_wish(cache_dir: Path) -> RuntimeRecipe:
     """What a runtime that was made elsewhere must have in common with this agent."""
-    return Wish.of(_packages(cache_dir), ())
+    return RuntimeRecipe.of(_packages(cache_dir), ())
 
 
 def _packages(cache_dir: Path) -> dict[str, Path]:
@@ -58,12 +58,12 @@ def _packages(cache_dir: Path) -> dict[str, Path]:
     }
 
 
-class Surroundings:
+class JobEnvironment:
     def __init__(
         self,
         sandbox: Sandbox,
         runtime: Runtime | None,
-        cards: Sequence[gpus.Card],
+        cards: Sequence[gpus.DetectedCard],
         *,
         egress: Egress | None = None,
         fence: Fence | None = None,
@@ -81,7 +81,7 @@ class Surroundings:
             return Path(worker.__file__)
         return self._runtime.path / SITE / _WORKER
 
-    def python(self, *, workdir: Path, policy: Policy, interpreter: Interpreter | None = None) -> str:
+    def python(self, *, workdir: Path, policy: SandboxPolicy, interpreter: Interpreter | None = None) -> str:
         """For the agent's own programs in the sandbox: by its full path, whatever PATH the job wants."""
         if interpreter is not None:
             return self.sandbox.inside(interpreter.path, workdir=workdir, policy=policy)
@@ -101,7 +101,7 @@ class Surroundings:
         return await self._egress.open(targets, label=label)
 
     def command(
-        self, argv: Sequence[str], *, workdir: Path, policy: Policy, proxy: EgressProxy | None
+        self, argv: Sequence[str], *, workdir: Path, policy: SandboxPolicy, proxy: EgressProxy | None
     ) -> list[str]:
         """What to start so that `argv` runs, with the way to its proxy open before it begins."""
         if proxy is None:
@@ -126,7 +126,7 @@ class Surroundings:
         cpu_ids: tuple[int, ...] = (),
         saves: bool = True,
         leased: bool = False,
-    ) -> Policy:
+    ) -> SandboxPolicy:
         """`saves`: it may leave checkpoints. `leased`: it may run only while the node's lease lasts."""
         used = [self.cards[index] for index in cards]
         mounts = {} if packages is None else {packages: PACKAGES}
@@ -134,7 +134,7 @@ class Surroundings:
             mounts[interpreter.home] = interpreter.inside
         if proxy is not None:
             mounts[proxy.folder] = NETWORK
-        plain = Policy(mounts=mounts)
+        plain = SandboxPolicy(mounts=mounts)
         if used and self.sandbox.level is not Level.PROCESS:
             sysfs = self.sandbox.level is not Level.GVISOR  # which plays its own
             mounts = {**mounts, **driver.mounts(used, sysfs=sysfs)}
@@ -161,7 +161,7 @@ class Surroundings:
             variables |= driver.library_path(used, own, env.get("LD_LIBRARY_PATH"))
         nodes = dict.fromkeys(node for card in used for node in card.nodes)
         network = Network.NONE if proxy is None else Network.PROXY
-        return Policy(
+        return SandboxPolicy(
             mounts=mounts,
             env=variables,
             fds=fds or {},
@@ -171,7 +171,9 @@ class Surroundings:
             fence=self._fence.fd if leased and self._fence is not None else None,
         )
 
-    def _python_env(self, interpreter: Interpreter | None, workdir: Path, policy: Policy) -> dict[str, str]:
+    def _python_env(
+        self, interpreter: Interpreter | None, workdir: Path, policy: SandboxPolicy
+    ) -> dict[str, str]:
         """What a job finds another Python with, beside the agent's own; nothing where it runs with that."""
         if interpreter is None or self._runtime is None:
             return {}
@@ -179,7 +181,7 @@ class Surroundings:
         home = self.sandbox.inside(interpreter.home, workdir=workdir, policy=policy)
         return interpreter.env(home, self._runtime.env(own))
 
-    def _places(self, workdir: Path, policy: Policy) -> dict[str, str]:
+    def _places(self, workdir: Path, policy: SandboxPolicy) -> dict[str, str]:
         """Where a job saves where it is, and finds where it goes on from."""
         places = {"COMPUTEPOOL_CHECKPOINT": CHECKPOINT, "COMPUTEPOOL_RESTORED": RESTORED}
         return {

@@ -1,4 +1,4 @@
-"""What a job can import as `computepool` where the whole package is not installed: the agent puts this file there.
+"""The module `computepool` of jobs where the whole package is not installed: the agent puts this file there.
 
 Beside it the agent puts the modules of `MODULES`, under the names that they have in the whole package; so whatever is
 pickled by name on a submitter's machine is found here by the same name. Runs inside the sandbox: standard library only,

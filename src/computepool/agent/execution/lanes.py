@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from computepool.agent.execution.attempts import Attempt
 from computepool.agent.hardware.cpus import SETTLED_S, Cpus
 from computepool.agent.sandbox.base import Process
-from computepool.agent.workers.workers import Worker
+from computepool.agent.workers.workers import WorkerHandle
 
 
 @dataclass(slots=True, eq=False)
-class Lane:
+class AttemptLane:
     id: str
     waiting: deque[Attempt] = field(default_factory=deque)
     head: Attempt | None = None
     head_since: float = 0.0
-    worker: Worker | None = None
+    worker: WorkerHandle | None = None
     fed: int = 0  #: how many of `waiting`, from the front, the worker already has
     task: asyncio.Task[None] | None = None
     wanted: float = 0.0  #: cores that its reservation is for
@@ -78,9 +78,9 @@ class Slots:
     def __init__(self, cpus: Cpus, *, may_stretch: Callable[[Attempt], bool]) -> None:
         self.cpus = cpus
         self._may_stretch = may_stretch
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, AttemptLane] = {}
 
-    def enter(self, lane: Lane, cores: float, *, near: tuple[int, ...] = ()) -> None:
+    def enter(self, lane: AttemptLane, cores: float, *, near: tuple[int, ...] = ()) -> None:
         """Before the first attempt of a lane, and before one that asks for another number of cores."""
         lane.wanted = cores
         self._lanes[lane.id] = lane
@@ -89,7 +89,7 @@ class Slots:
         else:
             self._tell(lane)
 
-    def leave(self, lane: Lane, now: float) -> None:
+    def leave(self, lane: AttemptLane, now: float) -> None:
         if self._lanes.pop(lane.id, None) is not None:
             self.cpus.release(lane.id, now)
 
@@ -110,5 +110,5 @@ class Slots:
         for lane in self._lanes.values():
             self._tell(lane)
 
-    def _tell(self, lane: Lane) -> None:
+    def _tell(self, lane: AttemptLane) -> None:
         lane.pin(self.cpus.ids(lane.id), self.cpus.cores(lane.id))

@@ -1,4 +1,4 @@
-"""What the processes of an attempt do at the moment, for people who look."""
+"""The present load of an attempt's processes, for people who look."""
 
 from __future__ import annotations
 

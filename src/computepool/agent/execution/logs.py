@@ -1,4 +1,4 @@
-"""What attempts write: bounded, decoded, progress lines taken out, and shipped to the hub while they run.
+"""The output of attempts: bounded, decoded, progress lines taken out, and shipped to the hub while they run.
 
 A short attempt never causes a request of its own: what it wrote travels with its report.
 """
@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from computepool.agent.clock import Clock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.hub_link.hub_client import Backoff, HubClient
 from computepool.core.errors import ComputePoolError, RateLimited, Unauthenticated, Unavailable
@@ -47,18 +47,18 @@ _Decoder = codecs.getincrementaldecoder("utf-8")
 
 
 @dataclass(frozen=True, slots=True)
-class Printed:
+class PrintedDigest:
     """Names a text: the one that the hub gets, after what cannot be sent was replaced."""
 
     digest: str
     chars: int
 
 
-NOTHING_PRINTED = Printed(hashlib.sha256().hexdigest(), 0)
+NOTHING_PRINTED = PrintedDigest(hashlib.sha256().hexdigest(), 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CheckpointLine:
     """A line that says: a checkpoint lies in the folder of this name."""
 
     name: str
@@ -108,7 +108,7 @@ class LogBuffer:
         self._follows = False
         if printed != b"":
             self.follow_on(printed)
-        self.asked: list[Asked] = []  #: checkpoints that were made; who sees to them takes them out
+        self.asked: list[CheckpointLine] = []  #: checkpoints that were made; who sees to them takes them out
         self.called: list[str] = []  #: calls to the hub that were left; the same
         self.stderr_tail = ""  #: the last words, for the sentence that says how it ended
 
@@ -159,10 +159,10 @@ class LogBuffer:
             if len(self._said) > self._limits.checkpoint_printed_max:
                 self._said = None
 
-    def printed(self) -> Printed | None:
+    def printed(self) -> PrintedDigest | None:
         """Names all of standard output but the progress lines; no more of it comes."""
         self._end(STDOUT)
-        return Printed(self._sha.hexdigest(), self._chars) if self._known else None
+        return PrintedDigest(self._sha.hexdigest(), self._chars) if self._known else None
 
     def finish(self) -> None:
         """No more will come: let go of what was held back for a rest that never came."""
@@ -299,11 +299,11 @@ class LogBuffer:
     def _ask(self, found: re.Match[bytes]) -> None:
         if found["host"] is not None:
             host = found["host"].decode(errors="replace").strip()
-            self.asked.append(Asked(found["moving"].decode(), self.progress, host))
+            self.asked.append(CheckpointLine(found["moving"].decode(), self.progress, host))
             return
         if found["progress"] is not None:
             self._set_progress(found["progress"])
-        self.asked.append(Asked(found["name"].decode(), self.progress, None))
+        self.asked.append(CheckpointLine(found["name"].decode(), self.progress, None))
 
     def _set_progress(self, text: bytes) -> None:
         try:
@@ -325,7 +325,7 @@ def _may_become_signal(line: bytes) -> bool:
 class LogShipper:
     """One request at a time, at most every `log_flush_s`, with the output of all attempts in it."""
 
-    def __init__(self, client: HubClient, *, clock: Clock, limits: AgentLimits) -> None:
+    def __init__(self, client: HubClient, *, clock: AgentClock, limits: AgentLimits) -> None:
         self._client = client
         self._clock = clock
         self._limits = limits

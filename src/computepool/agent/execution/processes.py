@@ -8,11 +8,11 @@ import re
 from functools import partial
 from pathlib import Path
 
-from computepool.agent.clock import Clock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.execution.attempt_result import Ending, of_exit
+from computepool.agent.execution.attempt_result import AttemptResult, of_exit
 from computepool.agent.execution.attempts import Attempt, OutputSink
-from computepool.agent.execution.job_environment import Surroundings
+from computepool.agent.execution.job_environment import JobEnvironment
 from computepool.agent.execution.logs import NOTHING_PRINTED, STDERR, STDOUT
 from computepool.agent.execution.specs import read_script
 from computepool.agent.execution.staging import place_bytes, place_inputs, send_outputs
@@ -37,7 +37,7 @@ _SCRIPT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 class ProcessRunner:
     def __init__(
         self,
-        surroundings: Surroundings,
+        job_environment: JobEnvironment,
         provisions: Provisions,
         cache: ArtifactCache,
         *,
@@ -45,10 +45,10 @@ class ProcessRunner:
         keeper: CheckpointKeeper,
         sink: OutputSink,
         folders: WorkFolders,
-        clock: Clock,
+        clock: AgentClock,
         limits: AgentLimits,
     ) -> None:
-        self._surroundings = surroundings
+        self._job_environment = job_environment
         self._provisions = provisions
         self._cache = cache
         self._uploader = uploader
@@ -57,9 +57,9 @@ class ProcessRunner:
         self._folders = folders
         self._clock = clock
         self._limits = limits
-        self._running: set[Run] = set()
+        self._running: set[ProcessRun] = set()
 
-    async def run(self, attempt: Attempt) -> Ending:
+    async def run(self, attempt: Attempt) -> AttemptResult:
         account = attempt.grant.account_id
         disk_mb = attempt.spec.limits.disk_mb
         workdir = attempt.workdir = self._folders.take(account, disk_mb)
@@ -78,7 +78,7 @@ class ProcessRunner:
         finally:
             self._folders.give_back(account, workdir, disk_mb)
 
-    def _wants_outputs(self, attempt: Attempt, ending: Ending) -> bool:
+    def _wants_outputs(self, attempt: Attempt, ending: AttemptResult) -> bool:
         """A success is nothing without them, also one that ended before its lease was lost or the agent was stopped."""
         if ending.outcome is Outcome.SUCCEEDED:
             return True
@@ -100,7 +100,7 @@ class ProcessRunner:
                 await attempt.prepare(place_inputs(self._cache, attempt.spec.inputs, workdir))
             if attempt.grant.checkpoint is not None:
                 await attempt.prepare(self._keeper.restore(attempt, workdir))
-            attempt.proxy = await self._surroundings.open_network(
+            attempt.proxy = await self._job_environment.open_network(
                 attempt.spec.net, label=attempt.grant.job_id
             )
             run = self._start(attempt, argv, workdir, provision=provision)
@@ -127,7 +127,7 @@ class ProcessRunner:
         place_bytes(source.encode(), workdir, name=name, executable=True)
         return [*interpreter, name, *spec.argv], (*spec.dependencies, *dependencies)
 
-    def _start(self, attempt: Attempt, argv: list[str], workdir: Path, *, provision: Provision) -> Run:
+    def _start(self, attempt: Attempt, argv: list[str], workdir: Path, *, provision: Provision) -> ProcessRun:
         grant, spec = attempt.grant, attempt.spec
         env = {
             **spec.spec.env,
@@ -137,7 +137,7 @@ class ProcessRunner:
             "COMPUTEPOOL_SLICES": str(grant.items),
             "COMPUTEPOOL_MOVES": "1" if spec.spec.moves else "",
         }
-        policy = self._surroundings.policy(
+        policy = self._job_environment.policy(
             workdir,
             limits=spec.limits,
             env=env,
@@ -149,12 +149,12 @@ class ProcessRunner:
             saves=spec.spec.saves,
             leased=True,
         )
-        command = self._surroundings.command(argv, workdir=workdir, policy=policy, proxy=attempt.proxy)
+        command = self._job_environment.command(argv, workdir=workdir, policy=policy, proxy=attempt.proxy)
         readers, writers = zip(os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC), strict=True)
         for fd in writers:
             os.fchmod(fd, 0o622)  # As another user, a job could otherwise not open /dev/stdout.
         try:
-            process = self._surroundings.sandbox.spawn(
+            process = self._job_environment.sandbox.spawn(
                 command,
                 workdir=workdir,
                 limits=spec.limits,
@@ -170,9 +170,9 @@ class ProcessRunner:
             for fd in writers:
                 os.close(fd)
         attempt.started_at = self._clock.steady()
-        return Run(process, readers, attempt=attempt, sink=self._sink)
+        return ProcessRun(process, readers, attempt=attempt, sink=self._sink)
 
-    async def _take_outputs(self, attempt: Attempt, workdir: Path, ending: Ending) -> None:
+    async def _take_outputs(self, attempt: Attempt, workdir: Path, ending: AttemptResult) -> None:
         seal = sealing.seal_of(attempt.spec.spec, attempt.grant.job_id)
         taken = await send_outputs(workdir / OUTPUTS, self._uploader, self._limits, seal=seal)
         taken.apply(ending)
@@ -180,7 +180,7 @@ class ProcessRunner:
             self._sink(attempt, STDERR, f"{note}\n".encode())
 
 
-class Run:
+class ProcessRun:
     """One running process and its output."""
 
     def __init__(

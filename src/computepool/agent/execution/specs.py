@@ -85,7 +85,7 @@ class PreparedSpec:
         return key
 
 
-class SpecCache:
+class PreparedSpecCache:
     """`memory_mb`: what a spec may use of this node's memory."""
 
     def __init__(self, memory_mb: Callable[[JobSpec], int], *, size_max: int = SPECS_MAX) -> None:

@@ -1,4 +1,4 @@
-"""What goes into a work folder before a job, and what comes out of it afterwards."""
+"""Staging: fills a work folder before a job, and takes out its results afterwards."""
 
 from __future__ import annotations
 
@@ -11,9 +11,15 @@ from functools import partial
 from pathlib import Path
 
 from computepool.agent.config import MIB, AgentLimits
-from computepool.agent.execution.attempt_result import BadJob, Ending, FolderFull, StagingFailed, is_full
+from computepool.agent.execution.attempt_result import (
+    AttemptResult,
+    BadJob,
+    FolderFull,
+    StagingFailed,
+    is_full,
+)
 from computepool.agent.sandbox.base import OUTPUTS
-from computepool.agent.sandbox.collect import Caps, Collector
+from computepool.agent.sandbox.collect import Caps, OutputCollector
 from computepool.agent.sandbox.scratch import stage
 from computepool.agent.storage.artifacts import ArtifactCache, Uploader, sha256_of
 from computepool.agent.storage.sealing import sealed_file
@@ -106,7 +112,7 @@ class Outputs:
     notes: list[str] = field(default_factory=list)
     excess: str = ""
 
-    def apply(self, ending: Ending) -> None:
+    def apply(self, ending: AttemptResult) -> None:
         """A job that succeeded but left more than is allowed has failed; what failed anyway keeps its reason."""
         ending.outputs = tuple(self.refs)
         if self.excess and ending.outcome is Outcome.SUCCEEDED:
@@ -121,7 +127,7 @@ async def send_outputs(
     total = 0
     files_max = min(limits.outputs_max, OUTPUTS_MAX)
     # The collector's own caps are a second wall; these limits are ours, because the job must fail by them.
-    collector = Collector(folder, Caps(files=files_max + 1, total_bytes=2**62, file_bytes=2**62))
+    collector = OutputCollector(folder, Caps(files=files_max + 1, total_bytes=2**62, file_bytes=2**62))
     for output in collector:
         total += output.size
         if len(taken.refs) >= files_max:

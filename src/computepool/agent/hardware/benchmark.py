@@ -21,13 +21,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from computepool.agent.clock import Clock
-from computepool.agent.execution.job_environment import Surroundings
+from computepool.agent.clock import AgentClock
+from computepool.agent.execution.job_environment import JobEnvironment
 from computepool.agent.hardware import driver, measure
 from computepool.agent.hub_link.hub_client import HubClient
 from computepool.agent.hub_link.identity import Identity
 from computepool.agent.sandbox.async_wait import finish
-from computepool.agent.sandbox.base import Limits, Policy, SandboxError, Status
+from computepool.agent.sandbox.base import Limits, SandboxError, SandboxPolicy, Status
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.core.errors import ComputePoolError
 from computepool.core.isolation import Level
@@ -50,16 +50,16 @@ _UNSIGNED = "A" * 86
 class Benchmark:
     def __init__(
         self,
-        surroundings: Surroundings,
+        job_environment: JobEnvironment,
         client: HubClient,
         identity: Identity,
         *,
         work_dir: Path,
-        clock: Clock,
+        clock: AgentClock,
         idle: Callable[[], bool],
         emptied: Callable[[], Awaitable[None]],
     ) -> None:
-        self._surroundings = surroundings
+        self._job_environment = job_environment
         self._client = client
         self._identity = identity
         self._work_dir = work_dir
@@ -117,10 +117,10 @@ class Benchmark:
             output, undisturbed = await self._run_in(workdir)
         finally:
             remove_tree(workdir)
-        return collect(output, cards=len(self._surroundings.cards)) if undisturbed else None
+        return collect(output, cards=len(self._job_environment.cards)) if undisturbed else None
 
     async def _run_in(self, workdir: Path) -> tuple[bytes, bool]:
-        cards = range(len(self._surroundings.cards))
+        cards = range(len(self._job_environment.cards))
         limits = Limits(
             memory_mb=_MEMORY_WITH_CARDS_MB if cards else _MEMORY_MB, wall_s=MEASURE_S, disk_mb=64
         )
@@ -129,7 +129,7 @@ class Benchmark:
         os.set_blocking(reader, False)
         os.fchmod(writer, 0o622)
         try:
-            sandbox = self._surroundings.sandbox
+            sandbox = self._job_environment.sandbox
             try:
                 process = sandbox.spawn(
                     ["python3", _SCRIPT], workdir=workdir, limits=limits, policy=policy, stdout=writer
@@ -151,14 +151,14 @@ class Benchmark:
         finally:
             os.close(reader)
 
-    def _policy(self, workdir: Path, limits: Limits, cards: Sequence[int]) -> Policy:
+    def _policy(self, workdir: Path, limits: Limits, cards: Sequence[int]) -> SandboxPolicy:
         """That of a job with all the cards, and with the library that multiplies matrices."""
         files = driver.cublas() if cards else {}
-        if self._surroundings.sandbox.level is Level.PROCESS:
+        if self._job_environment.sandbox.level is Level.PROCESS:
             env = _cublas_at({name: str(path) for name, path in files.items()})
-            return self._surroundings.policy(workdir, limits=limits, env=env, cards=cards)
+            return self._job_environment.policy(workdir, limits=limits, env=env, cards=cards)
         inside = {name: f"{driver.LIBRARIES}/{name}" for name in files}
-        plain = self._surroundings.policy(workdir, limits=limits, env=_cublas_at(inside), cards=cards)
+        plain = self._job_environment.policy(workdir, limits=limits, env=_cublas_at(inside), cards=cards)
         mounts = {path: inside[name] for name, path in files.items()}
         return dataclasses.replace(plain, mounts={**plain.mounts, **mounts})
 

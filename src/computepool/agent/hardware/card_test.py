@@ -1,4 +1,4 @@
-"""Whether a job in this node's sandbox can really use a card: found out by starting one, before any card is lent."""
+"""Tests that a job in this node's sandbox can really use a card, by starting one, before any card is lent."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from computepool.agent.execution.job_environment import Surroundings
-from computepool.agent.hardware.gpus import Card
+from computepool.agent.execution.job_environment import JobEnvironment
+from computepool.agent.hardware.gpus import DetectedCard
 from computepool.agent.sandbox.base import Limits, Sandbox, SandboxError
 from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.scratch import remove_tree
@@ -28,18 +28,18 @@ sys.exit(0 if (code, count.value) == (0, int(sys.argv[1])) else f"cuInit answere
 
 
 def reason_against(
-    sandbox: Sandbox, runtime: Runtime | None, cards: Sequence[Card], *, work_dir: Path
+    sandbox: Sandbox, runtime: Runtime | None, cards: Sequence[DetectedCard], *, work_dir: Path
 ) -> str:
     """Why jobs cannot use the cards at this level; nothing if they can. Other makers' cards are not tried."""
     nvidia = [card for card in cards if card.maker == "nvidia"]
     if not nvidia:
         return ""
-    surroundings = Surroundings(sandbox, runtime, nvidia)
+    job_environment = JobEnvironment(sandbox, runtime, nvidia)
     workdir = Path(tempfile.mkdtemp(prefix="cards-", dir=work_dir))
     reader, writer = os.pipe2(os.O_CLOEXEC)
     os.fchmod(writer, 0o622)
     try:
-        policy = surroundings.policy(workdir, limits=_LIMITS, env={}, cards=range(len(nvidia)))
+        policy = job_environment.policy(workdir, limits=_LIMITS, env={}, cards=range(len(nvidia)))
         argv = ["python3", "-c", _SCRIPT, str(len(nvidia))]
         process = sandbox.spawn(argv, workdir=workdir, limits=_LIMITS, policy=policy, stderr=writer)
         os.close(writer)

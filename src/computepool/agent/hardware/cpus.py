@@ -1,4 +1,4 @@
-"""Which CPUs each running job has: whole ids for whole cores, shared ones for parts of a core, and idle ones on top.
+"""The CPUs of each running job: whole ids for whole cores, shared ones for parts of a core, and idle ones on top.
 
 `Cpus` is the arithmetic: who holds how much of which id. It does no I/O and reads no clock; lanes.py applies what it says.
 A node's CPUs are numbered by its kernel; only ids that the agent itself may use are lent, and no more than its owner lends.

@@ -1,4 +1,4 @@
-"""What of the graphics driver a job gets to see besides its card's device nodes: libraries and a few files of /sys.
+"""Parts of the graphics driver that a job sees besides its card's device nodes: libraries and a few files of /sys.
 
 Each file alone and read-only, wherever the host keeps it, under names that do not depend on the host. One table for all
 makers; nothing of it is there for a job without a card.
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from computepool.agent.hardware.gpus import Card, run_tool
+from computepool.agent.hardware.gpus import DetectedCard, run_tool
 
 #: Where a job finds the driver's libraries; first in its LD_LIBRARY_PATH.
 LIBRARIES = "/opt/driver"
@@ -42,7 +42,7 @@ _SYS: Mapping[str, tuple[str, ...]] = {
 _LINE = re.compile(r"^\s*(\S+) \(([^)]*)\) => (\S+)$", re.MULTILINE)
 
 
-def mounts(cards: Sequence[Card], *, sysfs: bool = True) -> dict[Path, str]:
+def mounts(cards: Sequence[DetectedCard], *, sysfs: bool = True) -> dict[Path, str]:
     """For jobs that have these cards: path on the host -> path inside. `sysfs`: also the files of /sys."""
     makers = sorted({card.maker for card in cards})
     found: dict[Path, str] = {}
@@ -53,7 +53,7 @@ def mounts(cards: Sequence[Card], *, sysfs: bool = True) -> dict[Path, str]:
     return found
 
 
-def library_path(cards: Sequence[Card], *others: str | None) -> dict[str, str]:
+def library_path(cards: Sequence[DetectedCard], *others: str | None) -> dict[str, str]:
     """The variable that lets a job find these libraries, before what it would have had anyway."""
     if not any(card.maker == "nvidia" for card in cards):
         return {}

@@ -1,4 +1,4 @@
-"""Which graphics cards this machine has, and how busy they are. Each maker's own tool is asked; none must exist.
+"""The graphics cards of this machine, and how busy they are. Each maker's own tool is asked; none must exist.
 
 Order: NVML, then nvidia-smi; amd-smi, then rocm-smi; system_profiler on macOS. A tool that is missing, hangs
 or prints something unexpected counts as "no such cards", never as an error.
@@ -36,7 +36,7 @@ _UNIFIED_SHARE = (2, 3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
+class DetectedCard:
     name: str
     vram_mb: int
     maker: str  #: nvidia, amd or apple
@@ -49,11 +49,11 @@ class Card:
             object.__setattr__(self, "tier", tier_of(self.name))
 
 
-def find_cards() -> tuple[Card, ...]:
+def find_cards() -> tuple[DetectedCard, ...]:
     return (*_nvidia(), *_amd(), *_apple())
 
 
-def visible_env(cards: Sequence[Card]) -> Mapping[str, str]:
+def visible_env(cards: Sequence[DetectedCard]) -> Mapping[str, str]:
     """What tells the maker's runtime to use these cards and no others."""
     nvidia = ",".join(card.ident for card in cards if card.maker == "nvidia")
     amd = ",".join(card.ident for card in cards if card.maker == "amd")
@@ -66,12 +66,12 @@ def visible_env(cards: Sequence[Card]) -> Mapping[str, str]:
 
 
 # ---------------------------------------------------------------- NVIDIA
-def _nvidia() -> list[Card]:
+def _nvidia() -> list[DetectedCard]:
     cards = _nvml_cards()
     return _nvidia_smi_cards() if cards is None else cards
 
 
-def _nvml_cards() -> list[Card] | None:
+def _nvml_cards() -> list[DetectedCard] | None:
     """None where NVML cannot say: no driver, no library, or one that does not match."""
     if pynvml is None:
         return None
@@ -89,11 +89,11 @@ def _nvml_cards() -> list[Card] | None:
         pynvml.nvmlShutdown()
 
 
-def _nvml_card(index: int) -> Card:
+def _nvml_card(index: int) -> DetectedCard:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     memory_mb = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) // MIB
     minor = pynvml.nvmlDeviceGetMinorNumber(handle)
-    return Card(
+    return DetectedCard(
         name=_text(pynvml.nvmlDeviceGetName(handle)),
         vram_mb=memory_mb,
         maker="nvidia",
@@ -102,7 +102,7 @@ def _nvml_card(index: int) -> Card:
     )
 
 
-def _nvidia_smi_cards() -> list[Card]:
+def _nvidia_smi_cards() -> list[DetectedCard]:
     query = ["nvidia-smi", "--query-gpu=index,name,memory.total,uuid", "--format=csv,noheader,nounits"]
     cards = []
     for line in (run_tool(query) or "").splitlines():
@@ -110,7 +110,9 @@ def _nvidia_smi_cards() -> list[Card]:
         if len(parts) != 4 or not parts[0].isdigit() or not parts[2].isdigit():
             continue
         nodes = _existing([f"/dev/nvidia{parts[0]}", *_NVIDIA_SHARED])
-        cards.append(Card(name=parts[1], vram_mb=int(parts[2]), maker="nvidia", ident=parts[3], nodes=nodes))
+        cards.append(
+            DetectedCard(name=parts[1], vram_mb=int(parts[2]), maker="nvidia", ident=parts[3], nodes=nodes)
+        )
     return cards
 
 
@@ -129,7 +131,7 @@ class CardLoad:
 class GpuMeter:
     """How busy and how full the cards are, by NVML's samples. Says nothing where NVML cannot."""
 
-    def __init__(self, cards: Sequence[Card]) -> None:
+    def __init__(self, cards: Sequence[DetectedCard]) -> None:
         self._handles: dict[int, Any] = {}
         if pynvml is None or not any(card.maker == "nvidia" for card in cards):
             return
@@ -159,11 +161,11 @@ class GpuMeter:
 
 
 # ---------------------------------------------------------------- AMD and Apple
-def _amd() -> list[Card]:
+def _amd() -> list[DetectedCard]:
     return _amd_smi_cards() or _rocm_smi_cards()
 
 
-def _amd_smi_cards() -> list[Card]:
+def _amd_smi_cards() -> list[DetectedCard]:
     data = _json(run_tool(["amd-smi", "static", "--asic", "--vram", "--json"]))
     rows = data.get("gpu_data") if isinstance(data, dict) else data
     cards = []
@@ -175,9 +177,9 @@ def _amd_smi_cards() -> list[Card]:
     return cards
 
 
-def _rocm_smi_cards() -> list[Card]:
+def _rocm_smi_cards() -> list[DetectedCard]:
     data = _json(run_tool(["rocm-smi", "--showproductname", "--showmeminfo", "vram", "--json"]))
-    cards: list[Card] = []
+    cards: list[DetectedCard] = []
     for key in sorted(data, key=_trailing_number) if isinstance(data, dict) else []:
         row = data[key]
         if not key.startswith("card") or not isinstance(row, dict):
@@ -191,12 +193,12 @@ def _rocm_smi_cards() -> list[Card]:
     return cards
 
 
-def _amd_card(index: int, name: str, vram_mb: int) -> Card:
+def _amd_card(index: int, name: str, vram_mb: int) -> DetectedCard:
     nodes = _existing(["/dev/kfd", f"/dev/dri/renderD{128 + index}"])
-    return Card(name=name, vram_mb=vram_mb, maker="amd", ident=str(index), nodes=nodes)
+    return DetectedCard(name=name, vram_mb=vram_mb, maker="amd", ident=str(index), nodes=nodes)
 
 
-def _apple() -> list[Card]:
+def _apple() -> list[DetectedCard]:
     data = _json(run_tool(["system_profiler", "SPDisplaysDataType", "-json"]))
     rows = data.get("SPDisplaysDataType") if isinstance(data, dict) else None
     cards = []
@@ -205,7 +207,7 @@ def _apple() -> list[Card]:
         if isinstance(name, str) and name.startswith("Apple "):
             share, whole = _UNIFIED_SHARE
             vram_mb = psutil.virtual_memory().total * share // whole // MIB
-            cards.append(Card(name=name, vram_mb=vram_mb, maker="apple"))
+            cards.append(DetectedCard(name=name, vram_mb=vram_mb, maker="apple"))
     return cards
 
 

@@ -1,4 +1,4 @@
-"""What this machine has to lend: processors, memory, disk and cards, as the agent itself may use them.
+"""The hardware that this machine can lend: processors, memory, disk and cards, as the agent itself may use them.
 
 A container or a service unit may allow less than the hardware has; what counts is the smallest of them.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from computepool.agent.config import MIB, AgentConfig
-from computepool.agent.hardware.gpus import Card, find_cards
+from computepool.agent.hardware.gpus import DetectedCard, find_cards
 from computepool.core.isolation import Level
 from computepool.protocol.nodes.nodes import GpuModel, Profile, StatedPlace
 
@@ -30,7 +30,7 @@ class Hardware:
     cores: float
     ram_mb: int
     disk_mb: int
-    cards: tuple[Card, ...]
+    cards: tuple[DetectedCard, ...]
 
 
 def probe(config: AgentConfig) -> Hardware:

@@ -1,4 +1,4 @@
-"""What this node agrees to run. Nothing the hub's reply says is believed before its signature was checked.
+"""Admission of grants to this node. Nothing the hub's reply says is believed before its signature was checked.
 
 Two kinds of no: a grant that is not exactly what the hub signed is *refused* (it was never ours to run); a signed
 grant that the owner's rules forbid *fails*, whatever the hub thinks of this node.
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
-from computepool.agent.execution.specs import PreparedSpec, SpecCache
+from computepool.agent.execution.specs import PreparedSpec, PreparedSpecCache
 from computepool.agent.hub_link.identity import Identity
 from computepool.agent.owner.manifest import demand
 from computepool.agent.owner.owner_rules import OwnerRules
@@ -52,7 +52,7 @@ class Gatekeeper:
         self._lends_gpus = lends_gpus
         self._rules = rules
         self._capacity = capacity
-        self._specs = SpecCache(self._memory_mb)
+        self._specs = PreparedSpecCache(self._memory_mb)
 
     @property
     def rules_digest(self) -> str:

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import httpx2
 from pydantic import BaseModel, ValidationError
 
-from computepool.agent.clock import Clock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.hub_link import compat
 from computepool.agent.hub_link.identity import Identity
@@ -66,7 +66,7 @@ class HubClient:
         self,
         urls: tuple[str, ...],
         *,
-        clock: Clock,
+        clock: AgentClock,
         limits: AgentLimits,
         identity: Identity | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
@@ -112,7 +112,7 @@ class HubClient:
     async def register(self, request: RegisterRequest) -> RegisterReply:
         plain = request.model_copy(update={"profile": compat.profile(request.profile)})
         reply = await self._tell("/nodes/register", _written(request), lambda: _written(plain), signed=False)
-        return _parsed(RegisterReply, reply)
+        return _parse(RegisterReply, reply)
 
     async def next(self, request: NextRequest) -> NextReply:
         timeout_s = request.wait_ms / 1000 + self._limits.poll_slack_s
@@ -123,13 +123,13 @@ class HubClient:
 
     async def complete(self, body: bytes) -> CompleteReply:
         """`body` is a CompleteRequest as the outbox keeps it."""
-        return _parsed(CompleteReply, await self._tell("/complete", body, lambda: compat.reports(body)))
+        return _parse(CompleteReply, await self._tell("/complete", body, lambda: compat.reports(body)))
 
     async def logs(self, request: LogsRequest) -> None:
         await self._tell("/logs", _written(request), lambda: _written(compat.logs(request)))
 
     async def checkpoint(self, report: CheckpointReport) -> CheckpointReply:
-        return _parsed(CheckpointReply, await self._send("POST", "/checkpoint", content=_written(report)))
+        return _parse(CheckpointReply, await self._send("POST", "/checkpoint", content=_written(report)))
 
     async def relay(self, method: str, path: str, *, body: bytes | None, timeout_s: float) -> Any:
         """What a running job asks for; the answer as it came."""
@@ -141,7 +141,7 @@ class HubClient:
 
     async def hardware(self, report: HardwareReport) -> HardwareView:
         body = report.model_dump_json().encode()
-        return _parsed(HardwareView, await self._send("POST", "/hardware", content=body))
+        return _parse(HardwareView, await self._send("POST", "/hardware", content=body))
 
     async def probe(self) -> tuple[float, int, float]:
         """How far the hub is: seconds to it and back, then the size of a larger answer and the seconds it took."""
@@ -158,13 +158,13 @@ class HubClient:
             fetched.append(self._clock.steady() - begin)
         return min(trips), size, min(fetched)
 
-    async def homecoming(self, group_id: str) -> HomecomingView:
-        return _parsed(HomecomingView, await self._send("GET", f"/homecomings/{quote(group_id, safe='')}"))
+    async def result_delivery(self, group_id: str) -> HomecomingView:
+        return _parse(HomecomingView, await self._send("GET", f"/homecomings/{quote(group_id, safe='')}"))
 
-    async def homecoming_items(self, group_id: str, *, after: str | None) -> ItemPage:
+    async def result_delivery_items(self, group_id: str, *, after: str | None) -> ItemPage:
         query = "" if after is None else f"?after={quote(after, safe='')}"
         path = f"/homecomings/{quote(group_id, safe='')}/items{query}"
-        return _parsed(ItemPage, await self._send("GET", path))
+        return _parse(ItemPage, await self._send("GET", path))
 
     async def home_trouble(self, group_id: str, trouble: HomeTrouble) -> None:
         path = f"/homecomings/{quote(group_id, safe='')}/trouble"
@@ -173,23 +173,23 @@ class HubClient:
     async def arrived(self, group_id: str, arrival: ArrivalRequest) -> ArrivalReply:
         path = f"/homecomings/{quote(group_id, safe='')}/arrival"
         body = arrival.model_dump_json().encode()
-        return _parsed(ArrivalReply, await self._send("POST", path, content=body))
+        return _parse(ArrivalReply, await self._send("POST", path, content=body))
 
     async def hub_keys(self) -> HubKeys:
         """What the hub publishes; believed only as far as it follows from what is pinned."""
-        return _parsed(HubKeys, await self._send("GET", "/hub/keys", signed=False))
+        return _parse(HubKeys, await self._send("GET", "/hub/keys", signed=False))
 
     async def rekey(self, request: RekeyRequest) -> RekeyReply:
         body = request.model_dump_json().encode()
-        return _parsed(RekeyReply, await self._send("POST", "/nodes/rekey", content=body))
+        return _parse(RekeyReply, await self._send("POST", "/nodes/rekey", content=body))
 
     async def own_node(self) -> OwnNodeView:
         """Whose node this is, and what it earns."""
-        return _parsed(OwnNodeView, await self._send("GET", "/nodes/self", timeout_s=_PROBE_S))
+        return _parse(OwnNodeView, await self._send("GET", "/nodes/self", timeout_s=_PROBE_S))
 
     async def leave(self) -> OwnNodeView:
         """From then on its key is refused."""
-        return _parsed(OwnNodeView, await self._send("POST", "/nodes/leave"))
+        return _parse(OwnNodeView, await self._send("POST", "/nodes/leave"))
 
     async def hub_time_ms(self) -> int:
         """For the doctor: reaches the hub without a token and says what time it is there."""
@@ -197,7 +197,7 @@ class HubClient:
         return _date_ms(reply) or self._clock.now_ms()
 
     async def upload_state(self, digest: str) -> UploadState:
-        return _parsed(UploadState, await self._send("GET", f"/artifacts/{digest}/upload"))
+        return _parse(UploadState, await self._send("GET", f"/artifacts/{digest}/upload"))
 
     async def upload(
         self, digest: str, content: AsyncIterator[bytes], *, offset: int, size: int, name: str
@@ -205,7 +205,7 @@ class HubClient:
         query = f"offset={offset}&size={size}&name={quote(name, safe='')}"
         headers = {"content-type": "application/octet-stream", "content-length": str(size - offset)}
         path = f"/artifacts/{digest}?{query}"
-        return _parsed(UploadState, await self._send("PUT", path, content=content, headers=headers))
+        return _parse(UploadState, await self._send("PUT", path, content=content, headers=headers))
 
     @contextlib.asynccontextmanager
     async def download(self, digest: str, *, offset: int) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
@@ -228,7 +228,7 @@ class HubClient:
         sent = await self._tell(
             path, _written(request), lambda: _written(compat.poll(request)), timeout_s=timeout_s
         )
-        reply = _parsed(NextReply, sent)
+        reply = _parse(NextReply, sent)
         self.heard_time(reply.hub_time_ms)
         return reply
 
@@ -311,7 +311,7 @@ class HubClient:
 class Backoff:
     """Full jitter: a thousand nodes that lost the hub together do not come back together."""
 
-    def __init__(self, clock: Clock, limits: AgentLimits) -> None:
+    def __init__(self, clock: AgentClock, limits: AgentLimits) -> None:
         self._clock = clock
         self._limits = limits
         self._failures = 0
@@ -332,7 +332,7 @@ def _written(request: BaseModel) -> bytes:
     return request.model_dump_json(exclude_defaults=True).encode()
 
 
-def _parsed(model: type[Model], reply: httpx2.Response) -> Model:
+def _parse(model: type[Model], reply: httpx2.Response) -> Model:
     try:
         return model.model_validate_json(reply.content)
     except ValidationError as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from computepool.agent.clock import Clock
+from computepool.agent.clock import AgentClock
 from computepool.agent.hub_link import identity as identities
 from computepool.agent.hub_link.hub_client import HubClient
 from computepool.agent.hub_link.identity import Identity
@@ -28,7 +28,7 @@ _NEXT_KEY = "node.next.key"
 
 
 class Keyring:
-    def __init__(self, identity: Identity, client: HubClient, *, path: Path, clock: Clock) -> None:
+    def __init__(self, identity: Identity, client: HubClient, *, path: Path, clock: AgentClock) -> None:
         self._identity = identity
         self._client = client
         self._path = path

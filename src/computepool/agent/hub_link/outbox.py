@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from computepool.agent.clock import Clock
+from computepool.agent.clock import AgentClock
 from computepool.protocol.nodes.nodes import CompleteRequest
 
 _log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ class Batch:
 
 
 class Outbox:
-    def __init__(self, folder: Path, *, clock: Clock, age_max_s: float) -> None:
+    def __init__(self, folder: Path, *, clock: AgentClock, age_max_s: float) -> None:
         self._folder = folder
         self._clock = clock
         self._age_max_ms = int(age_max_s * 1000)

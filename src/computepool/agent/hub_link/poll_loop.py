@@ -13,9 +13,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from computepool.agent.clock import Clock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.execution.attempt_result import Ending, failed, returned
+from computepool.agent.execution.attempt_result import AttemptResult, failed, returned
 from computepool.agent.execution.attempts import Attempt, Stop
 from computepool.agent.execution.executor import Executor
 from computepool.agent.hub_link.admission import Gatekeeper
@@ -68,7 +68,7 @@ class NodeLoop:
         profile: Profile,
         *,
         boot_id: str,
-        clock: Clock,
+        clock: AgentClock,
         limits: AgentLimits,
     ) -> None:
         self._client = client
@@ -92,7 +92,7 @@ class NodeLoop:
         self._poll: asyncio.Task[NextReply] | None = None
         self._refusals = 0
         self._progress_told_at = 0.0
-        self.on_homecoming: Callable[[list[str]], None] = lambda _: (
+        self.on_result_delivery: Callable[[list[str]], None] = lambda _: (
             None
         )  #: told which groups wait for this node
         self.ask_to_save: Callable[[Attempt], bool] = lambda _: (
@@ -221,7 +221,7 @@ class NodeLoop:
 
     # ------------------------------------------------------------ the long poll
     async def _poll_loop(self) -> None:
-        strikes = 0
+        refusals = 0
         wait_ms = self._limits.first_wait_ms
         while True:
             asked_at = self._clock.boot_time()
@@ -229,8 +229,8 @@ class NodeLoop:
             try:
                 reply = await self._parked(request)
             except Unauthenticated as error:
-                strikes += 1
-                if strikes >= UNAUTHENTICATED_MAX:
+                refusals += 1
+                if refusals >= UNAUTHENTICATED_MAX:
                     raise _unknown_node(error) from error
                 continue
             except ComputePoolError as error:
@@ -238,7 +238,7 @@ class NodeLoop:
                     raise  # at its start somebody is there to read it; later the hub may change its mind
                 await self._pause_after(error)
                 continue
-            strikes = 0
+            refusals = 0
             if reply is None:  # Broken off, because the state changed.
                 continue
             self._backoff.reset()
@@ -335,7 +335,7 @@ class NodeLoop:
         if reply.measure:
             self.on_measure(reply.measure)
         if reply.homecoming is not None:
-            self.on_homecoming(reply.homecoming)
+            self.on_result_delivery(reply.homecoming)
 
     def _take(self, reply: NextReply, asked_at: float) -> None:
         # By id first: one reply may say the same thing twice too.
@@ -381,18 +381,18 @@ class NodeLoop:
             if len(self._logged) > _LOGGED_MAX:
                 self._logged.popitem(last=False)
 
-    def _forbidden(self, why: str) -> Ending:
+    def _forbidden(self, why: str) -> AttemptResult:
         """Right after a change of the rules a job may have been on its way: nobody's fault. Later it is the hub's."""
         if self._clock.boot_time() - self._rules_at < RULES_CHANGED_S:
             return returned(Reason.GIVEN_BACK)
         return failed(Reason.NODE_ERROR, why)
 
     # ------------------------------------------------------------ reports
-    def on_ending(self, attempt: Attempt, ending: Ending, logs: Sequence[LogText]) -> None:
+    def on_ending(self, attempt: Attempt, ending: AttemptResult, logs: Sequence[LogText]) -> None:
         self._report(attempt.id, ending, logs)
         self.watcher.ended(attempt, ending)
 
-    def _report(self, attempt_id: str, ending: Ending, logs: Sequence[LogText] = ()) -> None:
+    def _report(self, attempt_id: str, ending: AttemptResult, logs: Sequence[LogText] = ()) -> None:
         try:
             report = ending.report(attempt_id)
         except ValueError as error:  # A result the wire cannot carry, such as one with broken Unicode.

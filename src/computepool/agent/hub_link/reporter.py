@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from computepool.agent.clock import Clock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.hub_link.hub_client import Backoff, HubClient
 from computepool.agent.hub_link.identity import Identity
@@ -42,7 +42,7 @@ class Reporter:
         outbox: Outbox,
         identity: Identity,
         *,
-        clock: Clock,
+        clock: AgentClock,
         limits: AgentLimits,
         answered: Answered,
         busy: Callable[[], bool],
@@ -159,7 +159,7 @@ class Reporter:
                 for answer in reply.answers:
                     if answer.attempt_id in open_ids:
                         open_ids.discard(answer.attempt_id)
-                        self._heard(answer.attempt_id, answer.verdict)
+                        self._receive_verdict(answer.attempt_id, answer.verdict)
                 if open_ids:
                     _log.warning("the hub left %d reports unanswered; sending them again", len(open_ids))
                     await self._pause(None)
@@ -203,7 +203,7 @@ class Reporter:
             _log.warning("reports are kept and sent again in %.1f s: %s", delay_s, error.detail)
         await asyncio.sleep(delay_s)
 
-    def _heard(self, attempt_id: str, verdict: Verdict) -> None:
+    def _receive_verdict(self, attempt_id: str, verdict: Verdict) -> None:
         if verdict in (Verdict.CONFLICT, Verdict.FOREIGN):
             _log.warning("the hub answered %s for attempt %s", verdict, attempt_id)
         self._answered(attempt_id, verdict)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from computepool.agent.config import AgentLimits
-from computepool.agent.network.egress_requests import Ask, Refused, parse_head
+from computepool.agent.network.egress_requests import Ask, RequestRefused, parse_head
 from computepool.agent.network.egress_shim import PORT
 from computepool.agent.network.lookups import Lookups, Resolve
 from computepool.agent.network.nearby import Nearby
@@ -82,20 +82,20 @@ class Egress:
         return proxy
 
     async def addresses(self, host: str, port: int, *, trusted: bool = False) -> list[Address]:
-        """Of a host, all of them judged, unless the host is `trusted`. Raises Refused."""
+        """Of a host, all of them judged, unless the host is `trusted`. Raises RequestRefused."""
         plain = network.literal(host)
         try:
             found = [plain] if plain is not None else list(await self._resolve(host, port))
         except (OSError, UnicodeError):
             found = []
         if not found:
-            raise Refused(502, f"{host} has no address.")
+            raise RequestRefused(502, f"{host} has no address.")
         if trusted:
             return found
         near = self.near.networks()
         for address in found:
             if why := network.refusal(address, admitted=self._private, near=near):
-                raise Refused(403, f"{host}: {why}, which jobs do not reach.")
+                raise RequestRefused(403, f"{host}: {why}, which jobs do not reach.")
         return found
 
 
@@ -188,12 +188,12 @@ class EgressProxy:
             far.write(ask.head)
             self.sent += len(ask.head)
             await self._carry(reader, writer, far_reader=far_reader, far=far)
-        except Refused as refused:
+        except RequestRefused as refused:
             self._log_refusal(refused)
             await self._answer(reader, writer, refused)
         except TimeoutError:
             if far is None:
-                late = Refused(504, "The host, or the request, took too long.")
+                late = RequestRefused(504, "The host, or the request, took too long.")
                 await self._answer(reader, writer, late)
         except (OSError, asyncio.IncompleteReadError):
             pass  # One of the two has gone.
@@ -205,20 +205,20 @@ class EgressProxy:
     async def _ask(self, reader: asyncio.StreamReader) -> Ask:
         if len(self._tasks) > self._limits.net_connections_max:
             most = self._limits.net_connections_max
-            raise Refused(503, f"The job has {most} connections open, which is the most.")
+            raise RequestRefused(503, f"The job has {most} connections open, which is the most.")
         try:
             head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
-            raise Refused(431, "The request's head is too long.") from None
+            raise RequestRefused(431, "The request's head is too long.") from None
         ask = parse_head(head)
         if not network.admitted_by(self.targets, ask.host, ask.port):
-            raise Refused(403, f"{ask.host}:{ask.port} is not in the job's list of hosts (--net).")
+            raise RequestRefused(403, f"{ask.host}:{ask.port} is not in the job's list of hosts (--net).")
         self._check_bytes()
         return ask
 
     def _check_bytes(self) -> None:
         if sum(self.used()) >= self._limits.net_bytes_max:
-            raise Refused(403, f"The job has used its {self._limits.net_bytes_max} bytes of network.")
+            raise RequestRefused(403, f"The job has used its {self._limits.net_bytes_max} bytes of network.")
 
     async def _connect(self, ask: Ask) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         async with self._lookups:
@@ -226,7 +226,7 @@ class EgressProxy:
         for address in addresses[:_TRIES]:
             with contextlib.suppress(OSError):
                 return await asyncio.open_connection(str(address), ask.port, limit=_CHUNK)
-        raise Refused(502, f"{ask.host}:{ask.port} does not answer.")
+        raise RequestRefused(502, f"{ask.host}:{ask.port} does not answer.")
 
     async def _carry(
         self,
@@ -259,7 +259,7 @@ class EgressProxy:
             try:
                 done, _ = await asyncio.wait(flows, return_when=asyncio.FIRST_EXCEPTION)
                 for task in done:
-                    if isinstance(error := task.exception(), Refused):
+                    if isinstance(error := task.exception(), RequestRefused):
                         # In the middle of a stream there is nobody to tell.
                         self._log_refusal(error)
             finally:
@@ -268,7 +268,7 @@ class EgressProxy:
                 await asyncio.gather(*flows, return_exceptions=True)
 
     async def _answer(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, refused: Refused
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, refused: RequestRefused
     ) -> None:
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(_LINGER_S):
@@ -278,7 +278,7 @@ class EgressProxy:
                 while await reader.read(_CHUNK):
                     pass
 
-    def _log_refusal(self, refused: Refused) -> None:
+    def _log_refusal(self, refused: RequestRefused) -> None:
         self._logged += 1
         if self._logged <= _REFUSALS_LOGGED:
             _log.info("network of %s: %s", self._label or "a job", refused.sentence)

@@ -1,4 +1,4 @@
-"""What a job asks of the proxy, in HTTP: read strictly, refused with a sentence."""
+"""Requests of jobs to the proxy, in HTTP: read strictly, refused with a sentence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NOT_PASSED_ON = frozenset(
 _DEFAULT_PORT = 80
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The answer to a request that is not carried out. The sentence is plain ASCII."""
 
     def __init__(self, status: int, sentence: str) -> None:
@@ -49,17 +49,17 @@ class Ask:
 
 
 def parse_head(head: bytes) -> Ask:
-    """`head` ends with an empty line. Raises Refused."""
+    """`head` ends with an empty line. Raises RequestRefused."""
     first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     words = first.split(b" ")
     plain = len(words) == 3 and all(byte > 0x20 for byte in words[1])
     if not plain or words[2] not in (b"HTTP/1.1", b"HTTP/1.0") or not words[0].isalpha():
-        raise Refused(400, "This is no HTTP request for a proxy.")
+        raise RequestRefused(400, "This is no HTTP request for a proxy.")
     if words[0] == b"CONNECT":
         host, port = _authority(words[1], default=None)
         return Ask(host, port, reply=_CONNECTED)
     if not words[1].lower().startswith(b"http://"):
-        raise Refused(400, "Ask for http://host/path, or CONNECT host:port.")
+        raise RequestRefused(400, "Ask for http://host/path, or CONNECT host:port.")
     rest = words[1][len(b"http://") :]
     end = min((at for at in map(rest.find, (b"/", b"?", b"#")) if at >= 0), default=len(rest))
     host, port = _authority(rest[:end], default=_DEFAULT_PORT)
@@ -76,7 +76,7 @@ def _authority(text: bytes, *, default: int | None) -> tuple[str, int]:
             raise ValueError
         return clean_host(host.decode("ascii")), int(port)
     except ValueError:
-        raise Refused(400, "This names no host and port.") from None
+        raise RequestRefused(400, "This names no host and port.") from None
 
 
 def _origin_head(method: bytes, path: bytes, lines: list[bytes], *, authority: bytes) -> bytes:
@@ -84,7 +84,7 @@ def _origin_head(method: bytes, path: bytes, lines: list[bytes], *, authority: b
     for line in lines:
         name, separator, _ = line.partition(b":")
         if not separator or not name or name != name.strip() or b"\n" in line or b"\r" in line:
-            raise Refused(400, "A header of the request is malformed.")
+            raise RequestRefused(400, "A header of the request is malformed.")
         if name.lower() not in _NOT_PASSED_ON:
             kept.append(line)
     return b"\r\n".join(kept) + b"\r\n\r\n"

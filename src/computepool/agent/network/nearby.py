@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from computepool.core.network import Address, Network, unwrapped
+from computepool.core.network import Address, Network, unwrap
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class Nearby:
     def note_public_address(self, text: str) -> None:
         """The hub sees this node at this address."""
         try:
-            address = unwrapped(ipaddress.ip_address(text.partition("%")[0]))
+            address = unwrap(ipaddress.ip_address(text.partition("%")[0]))
         except ValueError:
             _log.warning("the hub sees this node at %r, which is no address", text)
             return
@@ -55,7 +55,7 @@ class Nearby:
         now = self._clock()
         if now - self._local_at > _REFRESH_S:
             self._local = tuple(
-                {widened(network, self._site_bits) for network in (*interface_networks(), *route_networks())}
+                {widen(network, self._site_bits) for network in (*interface_networks(), *route_networks())}
             )
             self._local_at = now
         return (*self._local, *self._public)
@@ -67,7 +67,7 @@ def site_of(address: Address, ipv6_bits: int) -> Network:
     return ipaddress.ip_network((address, bits), strict=False)
 
 
-def widened(network: Network, ipv6_bits: int) -> Network:
+def widen(network: Network, ipv6_bits: int) -> Network:
     """A second network in the same house is near, too."""
     if network.version == 6 and network.prefixlen > ipv6_bits and network.is_global:
         return network.supernet(new_prefix=ipv6_bits)

@@ -1,4 +1,4 @@
-"""How `pool node status|pause|resume|drain|leave` reach a running agent: one JSON line each way over a unix socket.
+"""The control socket of a running agent, for `pool node status|pause|resume|drain|leave`: one JSON line each way.
 
 The socket lies in the agent's own folder, which only its user may enter; being able to connect is the permission.
 """

@@ -1,4 +1,4 @@
-"""What stands in the way of this machine being a good node, and what the owner can do about it."""
+"""Checks of this machine's fitness as a node, and what the owner can do about each that fails."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from computepool.agent.clock import Clock, SystemClock
+from computepool.agent.clock import AgentClock, SystemAgentClock
 from computepool.agent.config import MIB, AgentConfig, prepare_data_dir
 from computepool.agent.execution.job_environment import prepare_runtime
 from computepool.agent.hardware import benchmark, driver
@@ -42,59 +42,59 @@ class Health(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class DoctorCheck:
     name: str
     health: Health
     detail: str
     fix: str = ""
 
 
-def check_all(config: AgentConfig, clock: Clock | None = None) -> list[Check]:
+def check_all(config: AgentConfig, clock: AgentClock | None = None) -> list[DoctorCheck]:
     """Every check, worst surprises first. Takes a few seconds: the sandboxes are really attacked."""
-    checks = asyncio.run(_hub(config, clock or SystemClock()))
+    checks = asyncio.run(_hub(config, clock or SystemAgentClock()))
     checks += [*_folder(config), *_sandboxes(config), *_cards(config), *_gvisor_cards(config)]
     checks += [*_speed(config), *_uv(config), *_other_pythons(config)]
     return checks
 
 
-async def _hub(config: AgentConfig, clock: Clock) -> list[Check]:
+async def _hub(config: AgentConfig, clock: AgentClock) -> list[DoctorCheck]:
     client = HubClient(config.hub_urls, clock=clock, limits=config.limits)
     try:
         hub_ms = await client.hub_time_ms()
     except ComputePoolError as error:
         fix = "check the address and that the hub runs; a firewall between them must let HTTP out"
-        return [Check(name="hub", health=Health.FAIL, detail=error.detail, fix=fix)]
+        return [DoctorCheck(name="hub", health=Health.FAIL, detail=error.detail, fix=fix)]
     finally:
         await client.close()
     skew_ms = abs(hub_ms - clock.now_ms())
-    reached = Check(name="hub", health=Health.OK, detail=f"{client.url} answers")
+    reached = DoctorCheck(name="hub", health=Health.OK, detail=f"{client.url} answers")
     text = f"this machine's clock differs from the hub's by {skew_ms // 1000} s"
     if skew_ms < _SKEW_SEEN_MS:
         text = "this machine's clock agrees with the hub's"
     if skew_ms > CLOCK_SKEW_MAX_MS:
         return [
             reached,
-            Check(name="clock", health=Health.WARN, detail=text, fix="sudo timedatectl set-ntp true"),
+            DoctorCheck(name="clock", health=Health.WARN, detail=text, fix="sudo timedatectl set-ntp true"),
         ]
-    return [reached, Check(name="clock", health=Health.OK, detail=text)]
+    return [reached, DoctorCheck(name="clock", health=Health.OK, detail=text)]
 
 
-def _folder(config: AgentConfig) -> Iterator[Check]:
+def _folder(config: AgentConfig) -> Iterator[DoctorCheck]:
     try:
         prepare_data_dir(config.data_dir)
         free_mb = shutil.disk_usage(config.data_dir).free // MIB
     except OSError as error:
         fix = f"make {config.data_dir} writable for this user, or choose another folder"
-        yield Check(name="folder", health=Health.FAIL, detail=str(error), fix=fix)
+        yield DoctorCheck(name="folder", health=Health.FAIL, detail=str(error), fix=fix)
         return
     # Only a root agent gives its jobs a user of their own.
     blocked = unreachable(config.data_dir) if os.geteuid() == 0 else None
     if blocked is not None:
         fix = "use a folder such as /var/lib/computepool, or open the way: chmod o+x " + str(blocked)
         detail = f"jobs cannot reach {config.data_dir}: {blocked} is closed to other users"
-        yield Check(name="folder", health=Health.FAIL, detail=detail, fix=fix)
+        yield DoctorCheck(name="folder", health=Health.FAIL, detail=detail, fix=fix)
     low = free_mb < DISK_FREE_MIN_MB
-    yield Check(
+    yield DoctorCheck(
         name="disk",
         health=Health.WARN if low else Health.OK,
         detail=f"{memory_size(free_mb)} free in {config.data_dir}",
@@ -103,41 +103,45 @@ def _folder(config: AgentConfig) -> Iterator[Check]:
     try:
         identity = identities.load(config.identity_path)
     except ComputePoolError as error:
-        yield Check(name="identity", health=Health.FAIL, detail=error.detail)
+        yield DoctorCheck(name="identity", health=Health.FAIL, detail=error.detail)
         return
     if identity is None:
         fix = "make a code with `pool node code` and start with --code CODE"
-        yield Check(name="identity", health=Health.WARN, detail="not enrolled yet", fix=fix)
+        yield DoctorCheck(name="identity", health=Health.WARN, detail="not enrolled yet", fix=fix)
     else:
-        yield Check(name="identity", health=Health.OK, detail=f"{identity.node_id} at {identity.hub_url}")
+        yield DoctorCheck(
+            name="identity", health=Health.OK, detail=f"{identity.node_id} at {identity.hub_url}"
+        )
 
 
-def _sandboxes(config: AgentConfig) -> Iterator[Check]:
+def _sandboxes(config: AgentConfig) -> Iterator[DoctorCheck]:
     try:
         config.cache_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
         runtime = prepare_runtime(config.cache_dir, add=config.runtime_add)
         runtime.verify()
         reports = selftest.levels(SandboxConfig(cache_dir=config.cache_dir, runtime=runtime))
     except (OSError, SandboxError) as error:
-        yield Check(name="sandbox", health=Health.FAIL, detail=str(error))
+        yield DoctorCheck(name="sandbox", health=Health.FAIL, detail=str(error))
         return
     told = f"{runtime.short}, {runtime.files} files, {byte_size(runtime.size)}, read again and unchanged"
-    yield Check(name="runtime", health=Health.OK, detail=told)
+    yield DoctorCheck(name="runtime", health=Health.OK, detail=told)
     yield _quota(config)
     strong = any(report.ok and report.level >= Level.NAMESPACE for report in reports)
     for report in reports:
         needed = report.level >= Level.NAMESPACE and not strong
         health = Health.OK if report.ok else Health.WARN if needed else Health.OK
         told = f"{'passed' if report.ok else 'not usable'}: {report.reason}"
-        yield Check(name=f"sandbox {report.level.label}", health=health, detail=told, fix=report.fix)
+        yield DoctorCheck(name=f"sandbox {report.level.label}", health=health, detail=told, fix=report.fix)
     if not strong:
         detail = (
             "without a namespace sandbox this node runs only its owner's jobs and those of trusted accounts"
         )
-        yield Check(name="isolation", health=Health.WARN, detail=detail, fix="sudo apt install bubblewrap")
+        yield DoctorCheck(
+            name="isolation", health=Health.WARN, detail=detail, fix="sudo apt install bubblewrap"
+        )
     limits = next((report.limits for report in reversed(reports) if report.ok), "")
     weak = limits == "rlimit"
-    yield Check(
+    yield DoctorCheck(
         name="cgroups",
         health=Health.WARN if weak or not limits else Health.OK,
         detail=f"limits are enforced by {limits or 'nothing'}",
@@ -145,23 +149,23 @@ def _sandboxes(config: AgentConfig) -> Iterator[Check]:
     )
 
 
-def _quota(config: AgentConfig) -> Check:
+def _quota(config: AgentConfig) -> DoctorCheck:
     found = Volumes(config.cache_dir)
     if not found.missing:
         told = "loop: every job's folder is a file system of the size it asked for"
-        return Check(name="disk quota", health=Health.OK, detail=told)
+        return DoctorCheck(name="disk quota", health=Health.OK, detail=told)
     told = f"watch: the agent looks at jobs' folders every second ({found.missing})"
     fix = "start the agent as root on a machine with loop devices and mkfs.ext4 for exact limits"
-    return Check(name="disk quota", health=Health.OK, detail=told, fix=fix)
+    return DoctorCheck(name="disk quota", health=Health.OK, detail=told, fix=fix)
 
 
-def _cards(config: AgentConfig) -> Iterator[Check]:
+def _cards(config: AgentConfig) -> Iterator[DoctorCheck]:
     if config.gpus is False:
-        yield Check(name="gpu", health=Health.OK, detail="graphics cards are not lent")
+        yield DoctorCheck(name="gpu", health=Health.OK, detail="graphics cards are not lent")
         return
     cards = find_cards()
     for card in cards:
-        yield Check(
+        yield DoctorCheck(
             name="gpu", health=Health.OK, detail=f"{card.name}, {memory_size(card.vram_mb)}, tier {card.tier}"
         )
     if cards:
@@ -169,22 +173,24 @@ def _cards(config: AgentConfig) -> Iterator[Check]:
         return
     if "NVIDIA" in (run_tool(["lspci"]) or ""):
         fix = "install the NVIDIA driver; `nvidia-smi` must list the card"
-        yield Check(name="gpu", health=Health.WARN, detail="an NVIDIA card without a driver", fix=fix)
+        yield DoctorCheck(name="gpu", health=Health.WARN, detail="an NVIDIA card without a driver", fix=fix)
         return
-    yield Check(name="gpu", health=Health.OK, detail="no graphics card found; the node lends processors only")
+    yield DoctorCheck(
+        name="gpu", health=Health.OK, detail="no graphics card found; the node lends processors only"
+    )
 
 
-def _card_loan(config: AgentConfig) -> Check:
+def _card_loan(config: AgentConfig) -> DoctorCheck:
     """Whom the cards are for, in the words of the gate that submitters see."""
     if config.gpus:
-        return Check(name="gpu loan", health=Health.OK, detail="cards are lent to everybody (--gpus)")
+        return DoctorCheck(name="gpu loan", health=Health.OK, detail="cards are lent to everybody (--gpus)")
     detail = "cards are for your own jobs and those of accounts you trust"
-    return Check(
+    return DoctorCheck(
         name="gpu loan", health=Health.OK, detail=detail, fix="pool node start --gpus lends them to all"
     )
 
 
-def _gvisor_cards(config: AgentConfig) -> Iterator[Check]:
+def _gvisor_cards(config: AgentConfig) -> Iterator[DoctorCheck]:
     """Only where it matters: somebody wants cards at that level."""
     found = runsc.find()
     if config.sandbox != Level.GVISOR.label or config.gpus is False or isinstance(found, runsc.Missing):
@@ -193,45 +199,47 @@ def _gvisor_cards(config: AgentConfig) -> Iterator[Check]:
     fix = "start with --sandbox namespace, or install a newer runsc" if reason else ""
     health = Health.WARN if reason else Health.OK
     detail = reason or "runsc knows this driver (passing cards into gvisor is not tested)"
-    yield Check(name="gpu in gvisor", health=health, detail=detail, fix=fix)
+    yield DoctorCheck(name="gpu in gvisor", health=health, detail=detail, fix=fix)
 
 
-def _speed(config: AgentConfig) -> Iterator[Check]:
+def _speed(config: AgentConfig) -> Iterator[DoctorCheck]:
     """What the hub will measure, measured here: seconds."""
     cards = () if config.gpus is False else find_cards()
     try:
         found = benchmark.measure_here(config.data_dir, cards=len(cards))
     except OSError as error:
-        yield Check(name="speed", health=Health.WARN, detail=f"not measured: {error}")
+        yield DoctorCheck(name="speed", health=Health.WARN, detail=f"not measured: {error}")
         return
     detail = (
         f"a core scores {found.get('cpu')} ({REFERENCE_SCORE} is {REFERENCE}), memory {found.get('memory_mb_s')} MB/s, "
         f"disk {found.get('disk_mb_s')} MB/s; what the node counts as is the hub's to say: pool node show"
     )
-    yield Check(name="speed", health=Health.OK, detail=detail)
+    yield DoctorCheck(name="speed", health=Health.OK, detail=detail)
     for card, gflops in zip(cards, found["gflops"], strict=True):
         known = TIER_GFLOPS.get(card.tier)
         said = f"claimed, not measured ({'; '.join(found['notes'])})"
         if gflops is not None:
             said = f"{gflops / 1000:.3g} TFLOPS" + (f", {card.tier} does {known / 1000:.3g}" if known else "")
-        yield Check(name="gpu speed", health=Health.OK, detail=f"{card.name}: {said}")
+        yield DoctorCheck(name="gpu speed", health=Health.OK, detail=f"{card.name}: {said}")
 
 
-def _uv(config: AgentConfig) -> Iterator[Check]:
+def _uv(config: AgentConfig) -> Iterator[DoctorCheck]:
     found = config.uv or find_uv()
     if found is None:
         fix = "pipx install uv"
-        yield Check(name="uv", health=Health.WARN, detail="jobs with dependencies cannot run here", fix=fix)
+        yield DoctorCheck(
+            name="uv", health=Health.WARN, detail="jobs with dependencies cannot run here", fix=fix
+        )
     else:
-        yield Check(name="uv", health=Health.OK, detail=found)
+        yield DoctorCheck(name="uv", health=Health.OK, detail=found)
 
 
-def _other_pythons(config: AgentConfig) -> Iterator[Check]:
+def _other_pythons(config: AgentConfig) -> Iterator[DoctorCheck]:
     if not config.fetch_python:
         return
     if found := fetchable(config):
         listed = f"jobs may have {', '.join(found)}, fetched when one needs it"
-        yield Check(name="other Pythons", health=Health.OK, detail=listed)
+        yield DoctorCheck(name="other Pythons", health=Health.OK, detail=listed)
     else:
         fix = "name a source of them: pool node start --python-mirror URL"
-        yield Check(name="other Pythons", health=Health.WARN, detail="uv offers none", fix=fix)
+        yield DoctorCheck(name="other Pythons", health=Health.WARN, detail="uv offers none", fix=fix)

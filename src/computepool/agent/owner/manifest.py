@@ -1,4 +1,4 @@
-"""What one job may do on this node: read off the same limits and lists that its sandbox is made from."""
+"""The permissions of one job on this node: read off the same limits and lists that its sandbox is made from."""
 
 from __future__ import annotations
 

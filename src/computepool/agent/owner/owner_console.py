@@ -1,4 +1,4 @@
-"""What the owner of a node sees in a terminal instead of logs: who the node is, what it offers, and a line per job.
+"""The node owner's view in a terminal, instead of logs: who the node is, what it offers, and a line per job.
 
 The logs go to a file then. Where nobody reads along (a service, a pipe) there is no console, and the logs are as ever.
 """
@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
-from computepool.agent.clock import Clock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentConfig, AgentLimits
-from computepool.agent.execution.attempt_result import Ending
+from computepool.agent.execution.attempt_result import AttemptResult
 from computepool.agent.execution.attempts import Attempt
 from computepool.agent.hub_link.hub_client import HubClient
 from computepool.agent.hub_link.identity import Identity
@@ -58,7 +58,7 @@ class Watcher:
 
     def started(self, attempt: Attempt) -> None: ...
 
-    def ended(self, attempt: Attempt, ending: Ending) -> None: ...
+    def ended(self, attempt: Attempt, ending: AttemptResult) -> None: ...
 
     def changed(self, state: NodeState) -> None: ...
 
@@ -66,7 +66,7 @@ class Watcher:
 
 
 class OwnerConsole(Watcher):
-    def __init__(self, *, clock: Clock, limits: AgentLimits, stream: TextIO | None = None) -> None:
+    def __init__(self, *, clock: AgentClock, limits: AgentLimits, stream: TextIO | None = None) -> None:
         self._clock = clock
         self._owner = ""
         self._limits = limits
@@ -108,7 +108,7 @@ class OwnerConsole(Watcher):
                 f"at most {counted(job.minutes, 'minute')}"
             )
 
-    def ended(self, attempt: Attempt, ending: Ending) -> None:
+    def ended(self, attempt: Attempt, ending: AttemptResult) -> None:
         word = _ENDED[ending.outcome]
         if self._may_speak(word):
             error = (ending.error or "").strip().splitlines()

@@ -15,12 +15,12 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from computepool.agent.execution.job_environment import Surroundings
+from computepool.agent.execution.job_environment import JobEnvironment
 from computepool.agent.execution.staging import place_bytes
 from computepool.agent.network.egress import Egress, EgressProxy
 from computepool.agent.packages.interpreters import Interpreter
 from computepool.agent.sandbox.async_wait import finish
-from computepool.agent.sandbox.base import Exit, Limits, Policy
+from computepool.agent.sandbox.base import Exit, Limits, SandboxPolicy
 from computepool.agent.storage.folders import WorkFolders
 from computepool.core.isolation import Level
 from computepool.core.network import Target
@@ -36,7 +36,7 @@ class Build:
     argv: Sequence[str | Path]  #: a Path is of this machine: one of the mounts, or below one
     limits: Limits
     env: Mapping[str, str] = field(default_factory=dict)
-    mounts: Mapping[Path, str] = field(default_factory=dict)  #: read-only, as in Policy
+    mounts: Mapping[Path, str] = field(default_factory=dict)  #: read-only, as in SandboxPolicy
     files: Mapping[str, bytes] = field(default_factory=dict)  #: in the work folder when it begins
     hosts: Sequence[Target] = ()  #: that it may reach; the owner trusts them, whatever their addresses
     interpreter: Interpreter | None = None  #: of argv[0], or what it asks; None: the agent's own Python
@@ -51,8 +51,8 @@ class Built:
 
 
 class Builder:
-    def __init__(self, surroundings: Surroundings, folders: WorkFolders, egress: Egress) -> None:
-        self._surroundings = surroundings
+    def __init__(self, job_environment: JobEnvironment, folders: WorkFolders, egress: Egress) -> None:
+        self._job_environment = job_environment
         self._folders = folders
         self._egress = egress
 
@@ -65,7 +65,7 @@ class Builder:
             for name, content in build.files.items():
                 place_bytes(content, folder, name=name)
             # At level `process` it has the host's own network, as jobs do there.
-            if build.hosts and self._surroundings.sandbox.level is not Level.PROCESS:
+            if build.hosts and self._job_environment.sandbox.level is not Level.PROCESS:
                 proxy = await self._egress.open(build.hosts, label=build.label, trusted=True)
             ended, output = await self._run_in(folder, build, proxy)
             yield Built(ended, folder, output)
@@ -76,12 +76,12 @@ class Builder:
 
     async def _run_in(self, folder: Path, build: Build, proxy: EgressProxy | None) -> tuple[Exit, str]:
         policy = self._policy(folder, build, proxy)
-        sandbox = self._surroundings.sandbox
+        sandbox = self._job_environment.sandbox
         argv = [
             sandbox.inside(word, workdir=folder, policy=policy) if isinstance(word, Path) else word
             for word in build.argv
         ]
-        command = self._surroundings.command(argv, workdir=folder, policy=policy, proxy=proxy)
+        command = self._job_environment.command(argv, workdir=folder, policy=policy, proxy=proxy)
         with _Tail() as tail:
             process = sandbox.spawn(
                 command, workdir=folder, limits=build.limits, policy=policy, stdout=tail.fd, stderr=tail.fd
@@ -92,11 +92,11 @@ class Builder:
             finally:
                 process.close()
 
-    def _policy(self, folder: Path, build: Build, proxy: EgressProxy | None) -> Policy:
+    def _policy(self, folder: Path, build: Build, proxy: EgressProxy | None) -> SandboxPolicy:
         # All goes through the proxy: what the owner named may be this machine.
         direct = {} if proxy is None else {"no_proxy": "", "NO_PROXY": ""}
         env = {**direct, **build.env}
-        plain = self._surroundings.policy(
+        plain = self._job_environment.policy(
             folder, limits=build.limits, env=env, interpreter=build.interpreter, proxy=proxy, saves=False
         )
         return dataclasses.replace(plain, mounts={**plain.mounts, **build.mounts})

@@ -25,7 +25,7 @@ _GONE = ".gone-"
 Make = Callable[[Path], Awaitable[int]]
 
 
-class KeptFolders:
+class CachedFolders:
     def __init__(self, folder: Path, *, count_max: int, bytes_max: int) -> None:
         self.folder = folder
         self._count_max = count_max

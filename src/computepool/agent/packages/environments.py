@@ -27,7 +27,7 @@ from computepool.agent.config import AgentLimits
 from computepool.agent.execution.attempt_result import BadJob, StagingFailed, sentence_of
 from computepool.agent.execution.specs import check_requirements
 from computepool.agent.packages.builder import Build, Builder, Built, TooMuch, take_tree
-from computepool.agent.packages.cached_folders import KeptFolders, to_its_end
+from computepool.agent.packages.cached_folders import CachedFolders, to_its_end
 from computepool.agent.packages.interpreters import PYTHON, Interpreter
 from computepool.agent.packages.package_index import PackageIndex
 from computepool.agent.sandbox.base import MIB, Limits, SandboxError, Status
@@ -83,7 +83,7 @@ class Environments:
         self._index = index
         self._uv = uv or find_uv()
         self._limits = limits
-        self._kept = KeptFolders(
+        self._kept = CachedFolders(
             folder, count_max=limits.environments_max, bytes_max=limits.environments_bytes_max
         )
         self._installing = asyncio.Semaphore(limits.environment_installs_max)

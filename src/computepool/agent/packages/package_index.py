@@ -1,4 +1,4 @@
-"""Where packages come from: the index that the owner chose, or uv's own, and the hosts that its files are at.
+"""The source of packages: the index that the owner chose, or uv's own, and the hosts that its files are at.
 
 An installation reaches these hosts and no other. Which they are is asked of uv and of the index, not written here.
 """

@@ -1,4 +1,4 @@
-"""What a job runs with besides the runtime: another Python, where it needs one, and its packages, made for that one."""
+"""Provisions of a job beside the runtime: another Python, where it needs one, and its packages for that one."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 That it runs here shows that it will run there. The copy has what the worker needs, byte code for all of it, because
 jobs cannot write any, and nothing that only takes space. Standard library only, of every version that is fetched.
 
-    python3.12 -I pythonfit.py EXTRAS TARGET [NAME_LEFT_OUT …]
+    python3.12 -I python_copy.py EXTRAS TARGET [NAME_LEFT_OUT …]
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from computepool.agent.config import AgentConfig
 from computepool.agent.execution.attempt_result import StagingFailed, sentence_of
 from computepool.agent.packages import python_copy
 from computepool.agent.packages.builder import Build, Builder, TooMuch, take_tree
-from computepool.agent.packages.cached_folders import KeptFolders, bytes_in, to_its_end
+from computepool.agent.packages.cached_folders import CachedFolders, bytes_in, to_its_end
 from computepool.agent.packages.environments import Note, find_uv
 from computepool.agent.packages.interpreters import PYTHON, Interpreter
 from computepool.agent.sandbox.backends.process import HOST_PATH
@@ -68,7 +68,7 @@ class Pythons:
         self._limits = limits = config.limits
         self._offered = frozenset(() if runtime is None else offered)
         self._runtime = runtime
-        self._kept = KeptFolders(
+        self._kept = CachedFolders(
             config.cache_dir / "pythons", count_max=limits.pythons_max, bytes_max=limits.pythons_bytes_max
         )
 

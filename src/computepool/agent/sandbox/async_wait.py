@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from computepool.agent.sandbox.base import Exit, Process, Usage
+from computepool.agent.sandbox.base import Exit, Process, ProcessUsage
 
 PATROL_S = 1.0
 
 
-async def finish(process: Process, *, on_usage: Callable[[Usage], None] | None = None) -> Exit:
+async def finish(process: Process, *, on_usage: Callable[[ProcessUsage], None] | None = None) -> Exit:
     """The Exit of `process`. Enforces its limits meanwhile and tells `on_usage` about each look at it."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Exit] = loop.create_future()

@@ -1,4 +1,4 @@
-"""What every sandbox of the agent looks like: the values that go in, the values that come out, the protocol.
+"""The interface of every sandbox of the agent: the values that go in, the values that come out, the protocol.
 
 Owns no behaviour. The executor of the agent knows only this module; which backend stands behind it is chosen
 once, from what the self-test passed.
@@ -72,7 +72,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class SandboxPolicy:
     #: Host path -> absolute path in the sandbox, all read-only. At level `process` nothing is mounted:
     #: ask `Sandbox.inside` for the path that the job can open.
     mounts: Mapping[Path, str] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class ProcessUsage:
     #: Time since the start, without the time spent frozen.
     wall_ms: int = 0
     cpu_ms: int = 0
@@ -106,7 +106,7 @@ class Exit:
     status: Status
     #: Exit code for EXIT, signal number otherwise (9 for what the sandbox killed), -1 when unknown.
     code: int
-    usage: Usage
+    usage: ProcessUsage
     #: One sentence for people where the status alone does not explain it.
     detail: str = ""
 
@@ -140,10 +140,10 @@ class Process(Protocol):
     def kill(self, status: Status = Status.CANCELLED) -> None:
         """SIGKILL the whole tree, daemons included; `status` becomes the Exit's. Blocks some ms at most."""
 
-    def usage(self) -> Usage:
+    def usage(self) -> ProcessUsage:
         """What the tree used up to now."""
 
-    def patrol(self) -> Usage:
+    def patrol(self) -> ProcessUsage:
         """`usage()`, and kill if a limit is exceeded that the kernel does not enforce.
 
         Those are the wall clock, the disk and, without cgroups, memory. Call it about once a second from the
@@ -176,7 +176,7 @@ class Sandbox(Protocol):
     def probe(self) -> Probe:
         """Whether this machine can make this sandbox at all. Starts one `true`; does not attack."""
 
-    def inside(self, host: Path, *, workdir: Path, policy: Policy) -> str:
+    def inside(self, host: Path, *, workdir: Path, policy: SandboxPolicy) -> str:
         """The path under which the job sees `host`: the work folder, something in it, or a mount."""
 
     def spawn(
@@ -185,7 +185,7 @@ class Sandbox(Protocol):
         *,
         workdir: Path,
         limits: Limits,
-        policy: Policy,
+        policy: SandboxPolicy,
         stdin: int | None = None,
         stdout: int | None = None,
         stderr: int | None = None,

@@ -269,7 +269,7 @@ class CgroupMaker(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Unavailable:
+class CgroupsUnavailable:
     reason: str
     fix: str
 
@@ -308,7 +308,7 @@ class Maker:
         return len(stale)
 
 
-def detect() -> Maker | Unavailable:
+def detect() -> Maker | CgroupsUnavailable:
     """Find out whether this process can make cgroups, by making one."""
     mounts = list(_mounts())
     v1 = {
@@ -322,17 +322,17 @@ def detect() -> Maker | Unavailable:
         bases = {controller: root / BASE for controller, root in v1.items()}
         if "cpuset" in bases and not _cpuset_works(bases["cpuset"]):
             del bases["cpuset"]
-        return _verified(Maker(CgroupV1, bases))
+        return _verify(Maker(CgroupV1, bases))
     roots = [path for path, kind, _ in mounts if kind == "cgroup2"]
     if not roots:
-        return Unavailable("no cgroup file system is mounted", "mount cgroup2 on /sys/fs/cgroup")
+        return CgroupsUnavailable("no cgroup file system is mounted", "mount cgroup2 on /sys/fs/cgroup")
     tried: list[str] = []
     for parent in dict.fromkeys((_own_v2(roots[0]), roots[0])):
         try:
-            return _verified(_v2_maker(parent))
+            return _verify(_v2_maker(parent))
         except OSError as error:
             tried.append(f"{parent}: {error.strerror}")
-    return Unavailable(
+    return CgroupsUnavailable(
         "; ".join(tried),
         "run the agent as a systemd service with Delegate=yes, "
         "or with `systemd-run --user --scope -p Delegate=yes`",
@@ -353,7 +353,7 @@ def _cpuset_works(base: Path) -> bool:
     return True
 
 
-def _verified(maker: Maker) -> Maker | Unavailable:
+def _verify(maker: Maker) -> Maker | CgroupsUnavailable:
     try:
         probe = maker.make()
         probe.limit(memory_bytes=1 << 28, pids=16, cpus=0.5)
@@ -362,7 +362,7 @@ def _verified(maker: Maker) -> Maker | Unavailable:
     except OSError as error:
         if maker.version is CgroupV2:
             raise
-        return Unavailable(
+        return CgroupsUnavailable(
             f"{error.filename}: {error.strerror}",
             f"as root: for c in {' '.join(maker.bases)}; do mkdir -p /sys/fs/cgroup/$c/{BASE}; "
             f"chown -R AGENT_USER /sys/fs/cgroup/$c/{BASE}; done",

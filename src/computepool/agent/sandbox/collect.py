@@ -41,7 +41,7 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedOutput:
     name: str
     reason: str
 
@@ -62,12 +62,12 @@ def is_empty(folder: Path) -> bool:
 
 
 @dataclass(slots=True)
-class Collector:
+class OutputCollector:
     """Iterate once over the outputs in `folder`; `refused` then says what was left behind and why."""
 
     folder: Path
     caps: Caps = field(default_factory=Caps)
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[RefusedOutput] = field(default_factory=list)
     _files: int = 0
     _bytes: int = 0
     _entries: int = 0
@@ -162,5 +162,5 @@ class Collector:
         if len(self.refused) >= _REFUSED_MAX:
             return
         self.refused.append(
-            Refused(ascii(name)[1:-1][:200] if not name.isprintable() else name[:200], reason)
+            RefusedOutput(ascii(name)[1:-1][:200] if not name.isprintable() else name[:200], reason)
         )

@@ -1,4 +1,4 @@
-"""What a job finds inside a sandbox with a file system of its own: paths, variables, a small /etc.
+"""The interior that a job finds in a sandbox with a file system of its own: paths, variables, a small /etc.
 
 Owns the layout that bubblewrap and gVisor share, so that a job cannot tell by its paths which one it runs in,
 and the answer to whose fault it is that a command could not be started.
@@ -14,12 +14,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from computepool.agent.sandbox.base import Policy, SandboxError, Status
+from computepool.agent.sandbox.base import SandboxError, SandboxPolicy, Status
 from computepool.agent.sandbox.runtime.runtime import INSIDE as PYTHON
 from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.runtime.tree import LINKS
 from computepool.agent.sandbox.safe_paths import View, search
-from computepool.agent.sandbox.supervise import Ending
+from computepool.agent.sandbox.supervise import ProcessExit
 
 #: The work folder inside.
 WORK = "/job"
@@ -42,19 +42,19 @@ class Interior:
             )
         self.runtime = runtime
 
-    def inside(self, host: Path, *, workdir: Path, policy: Policy) -> str:
+    def inside(self, host: Path, *, workdir: Path, policy: SandboxPolicy) -> str:
         """The path under which the job sees `host`."""
         for outside, inside in self._places(workdir, policy).items():
             if host.is_relative_to(outside):
                 return os.path.join(inside, host.relative_to(outside)).rstrip("/.") or "/"
         raise SandboxError(f"the job does not see {host}")
 
-    def env(self, policy: Policy) -> dict[str, str]:
+    def env(self, policy: SandboxPolicy) -> dict[str, str]:
         return (
             self.runtime.env(PYTHON) | {"HOME": WORK, "LANG": "C.UTF-8", "TMPDIR": "/tmp"} | dict(policy.env)
         )
 
-    def read_only(self, policy: Policy) -> Iterator[tuple[Path, str]]:
+    def read_only(self, policy: SandboxPolicy) -> Iterator[tuple[Path, str]]:
         """The jobs' Python and what the policy mounts: host path and path inside."""
         yield self.runtime.path, PYTHON
         yield from policy.mounts.items()
@@ -63,7 +63,9 @@ class Interior:
         """What every job sees, read-only, in the order of the mounts: path inside -> host path."""
         return {"/usr": str(self.runtime.root / "usr"), "/etc": str(etc)}
 
-    def not_started(self, command: str, *, workdir: Path, policy: Policy, otherwise: str) -> Ending:
+    def not_started(
+        self, command: str, *, workdir: Path, policy: SandboxPolicy, otherwise: str
+    ) -> ProcessExit:
         """Whose fault it is that the job never began: a command that cannot be run, or the sandbox.
 
         Only a program of the node's own runtime can make it the node's: nothing that a job names or brings may.
@@ -72,16 +74,16 @@ class Interior:
         paths = search(command, self.env(policy).get("PATH", "").split(":"))
         found = [program for path in paths if (program := view.program(path, cwd=WORK)) is not None]
         if not found:
-            return Ending(Status.EXIT, 127, self._missing(command))
+            return ProcessExit(Status.EXIT, 127, self._missing(command))
         runnable = [program for program in found if program.executable]
         if not runnable:
-            return Ending(Status.EXIT, 126, f"{command}: not executable")
+            return ProcessExit(Status.EXIT, 126, f"{command}: not executable")
         if runnable[0].first != _ELF:
             told = f"{command}: its interpreter cannot be run, or is not in this node's runtime"
-            return Ending(Status.EXIT, 126, f"{told} ({self.runtime.short})")
+            return ProcessExit(Status.EXIT, 126, f"{told} ({self.runtime.short})")
         if runnable[0].place not in _OWN:
-            return Ending(Status.EXIT, 126, f"{command}: this program cannot be run here")
-        return Ending(Status.SANDBOX_ERROR, -1, otherwise)
+            return ProcessExit(Status.EXIT, 126, f"{command}: this program cannot be run here")
+        return ProcessExit(Status.SANDBOX_ERROR, -1, otherwise)
 
     def _missing(self, command: str) -> str:
         if "/" in command and not command.startswith(("/usr/", "/bin/", "/sbin/")):
@@ -91,12 +93,12 @@ class Interior:
             f"or ask the node's owner to add it: pool node start --runtime-add {command}"
         )
 
-    def _view(self, workdir: Path, policy: Policy) -> View:
+    def _view(self, workdir: Path, policy: SandboxPolicy) -> View:
         trees = {"/usr": self.runtime.root / "usr", PYTHON: self.runtime.path}
         trees |= {inside: outside for outside, inside in policy.mounts.items()}
         return View(trees | {WORK: workdir}, system_links())
 
-    def _places(self, workdir: Path, policy: Policy) -> dict[Path, str]:
+    def _places(self, workdir: Path, policy: SandboxPolicy) -> dict[Path, str]:
         root = self.runtime.root
         system = {root / name: f"/{name}" for name in ("usr", *LINKS)}
         return {**policy.mounts, workdir: WORK, self.runtime.path: PYTHON, **system}

@@ -1,4 +1,4 @@
-"""Which sandbox this node uses: the strongest that its self-test passed, or the one the owner named, or none."""
+"""The choice of this node's sandbox: the strongest that its self-test passed, or the one the owner named, or none."""
 
 from __future__ import annotations
 

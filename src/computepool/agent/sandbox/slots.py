@@ -27,7 +27,7 @@ import psutil
 
 from computepool.agent.hardware.cpus import usable_ids
 from computepool.agent.sandbox import cgroups, launcher
-from computepool.agent.sandbox.base import MIB, BadCommand, Limits, Policy, SandboxError
+from computepool.agent.sandbox.base import MIB, BadCommand, Limits, SandboxError, SandboxPolicy
 from computepool.agent.sandbox.runtime.runtime import Runtime
 
 UID_COUNT = 1024
@@ -179,10 +179,10 @@ class Slot:
         self.cpu_ids = cpu_ids
         if not ids or (self.cgroup is not None and self.cgroup.pin(ids)):
             return
-        _told(self.pid, set(ids))
+        _set_affinity(self.pid, set(ids))
         # Again while there are new ones: a process that was not told yet may have started another meanwhile.
         for _ in range(_PIN_ROUNDS):
-            if not sum(_told(pid, set(ids)) for pid in running()):
+            if not sum(_set_affinity(pid, set(ids)) for pid in running()):
                 return
 
     def cancel(self) -> None:
@@ -252,10 +252,10 @@ class SlotPool:
         self._counted_until = 0.0
         self._idle: list[Slot] = []
         self._busy: set[Slot] = set()
-        found = cgroups.detect() if config.cgroups else cgroups.Unavailable("switched off", "")
+        found = cgroups.detect() if config.cgroups else cgroups.CgroupsUnavailable("switched off", "")
         self._maker = found if isinstance(found, cgroups.Maker) else None
         #: Why there are no cgroups, if there are none.
-        self.cgroups_missing = found if isinstance(found, cgroups.Unavailable) else None
+        self.cgroups_missing = found if isinstance(found, cgroups.CgroupsUnavailable) else None
 
     def resident_max_mb(self, limits: Limits) -> int:
         """What all processes of a job may hold where no cgroup counts, the backend's own included."""
@@ -435,7 +435,7 @@ class _UidLease:
         os.close(self.lock)
 
 
-def _told(pid: int, ids: set[int]) -> int:
+def _set_affinity(pid: int, ids: set[int]) -> int:
     """Tell every thread of a process where to run; how many had to be told."""
     told = 0
     with contextlib.suppress(OSError):  # It has ended.
@@ -459,7 +459,7 @@ def _subordinate_ranges() -> list[range]:
     return ranges
 
 
-def check_command(argv: Sequence[str], policy: Policy) -> None:
+def check_command(argv: Sequence[str], policy: SandboxPolicy) -> None:
     """Raise BadCommand for what no launcher could start."""
     if not argv or not argv[0]:
         raise BadCommand("the command is empty")

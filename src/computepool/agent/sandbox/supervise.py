@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 from computepool.agent.sandbox import launcher
-from computepool.agent.sandbox.base import MIB, Exit, Limits, SandboxError, Status, Usage
+from computepool.agent.sandbox.base import MIB, Exit, Limits, ProcessUsage, SandboxError, Status
 from computepool.agent.sandbox.scratch import DiskMeter
 from computepool.agent.sandbox.slots import Slot, SlotPool, sweep_uid
 
@@ -31,7 +31,7 @@ _FULL_BELOW = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class ProcessExit:
     """How the first process ended, as the backend reads it."""
 
     status: Status
@@ -39,10 +39,10 @@ class Ending:
     detail: str = ""
 
 
-def read_wait_status(wait_status: int) -> Ending:
+def read_wait_status(wait_status: int) -> ProcessExit:
     if os.WIFSIGNALED(wait_status):
-        return Ending(Status.SIGNAL, os.WTERMSIG(wait_status))
-    return Ending(Status.EXIT, os.WEXITSTATUS(wait_status))
+        return ProcessExit(Status.SIGNAL, os.WTERMSIG(wait_status))
+    return ProcessExit(Status.EXIT, os.WEXITSTATUS(wait_status))
 
 
 class SlotProcess:
@@ -55,7 +55,7 @@ class SlotProcess:
         *,
         limits: Limits,
         workdir: Path,
-        read_ending: Callable[[int], Ending],
+        read_ending: Callable[[int], ProcessExit],
     ) -> None:
         self._pool = pool
         self._slot: Slot | None = slot
@@ -67,7 +67,7 @@ class SlotProcess:
         self._started = time.monotonic()
         self._frozen_since: float | None = None
         self._frozen_s = 0.0
-        self._killed: Ending | None = None
+        self._killed: ProcessExit | None = None
         self._killed_at = 0.0
         self._exit: Exit | None = None
         self._clean = False
@@ -99,22 +99,22 @@ class SlotProcess:
         return self._exit
 
     def kill(self, status: Status = Status.CANCELLED) -> None:
-        self._kill(Ending(status, 9))
+        self._kill(ProcessExit(status, 9))
 
-    def usage(self) -> Usage:
+    def usage(self) -> ProcessUsage:
         if self._exit is not None:
             return self._exit.usage
         resident_mb = self._resident_bytes() // MIB
         self._peak_mb = max(self._peak_mb, resident_mb)
         self._sample_cpu()
-        return Usage(
+        return ProcessUsage(
             wall_ms=self._wall_ms(),
             cpu_ms=self._cpu_seen_us // 1000,
             rss_mb=resident_mb,
             peak_rss_mb=self._peak_mb,
         )
 
-    def patrol(self) -> Usage:
+    def patrol(self) -> ProcessUsage:
         used = self.usage()
         if self._exit is not None:
             return used
@@ -122,14 +122,14 @@ class SlotProcess:
         if self._killed is not None:
             self._kill_again()
         elif used.wall_ms > self._limits.wall_s * 1000:
-            self._kill(Ending(Status.TIMEOUT, 9, f"ran longer than {self._limits.wall_s:g} s"))
+            self._kill(ProcessExit(Status.TIMEOUT, 9, f"ran longer than {self._limits.wall_s:g} s"))
         elif self._oom_killed():
             # cgroup v1 kills one process only. What is left of the job would wait for it, or answer nonsense.
-            self._kill(Ending(Status.OOM, 9, f"used more than {self._limits.memory_mb} MB of memory"))
+            self._kill(ProcessExit(Status.OOM, 9, f"used more than {self._limits.memory_mb} MB of memory"))
         elif slot.cgroup is None and used.rss_mb > self._pool.resident_max_mb(self._limits):
-            self._kill(Ending(Status.OOM, 9, f"used {used.rss_mb} MB of {self._limits.memory_mb} MB"))
+            self._kill(ProcessExit(Status.OOM, 9, f"used {used.rss_mb} MB of {self._limits.memory_mb} MB"))
         elif self._disk is not None and (excess := self._disk.step(self._members())):
-            self._kill(Ending(Status.DISK_LIMIT, 9, excess))
+            self._kill(ProcessExit(Status.DISK_LIMIT, 9, excess))
         return used
 
     def pin(self, cpu_ids: tuple[int, ...], *, cpus: float) -> None:
@@ -174,10 +174,10 @@ class SlotProcess:
             return
         self._read_channel()
         if self._exit is None:
-            self._kill(Ending(Status.CANCELLED, 9))
+            self._kill(ProcessExit(Status.CANCELLED, 9))
             self.wait(2.0)
         if self._exit is None:
-            self._end(Ending(Status.SANDBOX_ERROR, -1, "the job did not die within 2 s of SIGKILL"))
+            self._end(ProcessExit(Status.SANDBOX_ERROR, -1, "the job did not die within 2 s of SIGKILL"))
         slot, self._slot = self._slot, None
         self._pool.give_back(slot, clean=self._clean)
 
@@ -186,7 +186,7 @@ class SlotProcess:
             raise SandboxError("this process is closed")
         return self._slot
 
-    def _kill(self, ending: Ending) -> None:
+    def _kill(self, ending: ProcessExit) -> None:
         if self._exit is not None:
             return
         if self._killed is None:
@@ -222,9 +222,9 @@ class SlotProcess:
         kind, wait_status, cpu_us, peak_kb = launcher.REPLY.unpack_from(data)
         if kind == launcher.FAILED:
             text = data[launcher.REPLY.size :].decode(errors="replace")
-            self._end(Ending(Status.SANDBOX_ERROR, -1, f"the launcher could not set itself up: {text}"))
+            self._end(ProcessExit(Status.SANDBOX_ERROR, -1, f"the launcher could not set itself up: {text}"))
         elif kind == launcher.FENCED:
-            self._kill(Ending(Status.LEASE_LOST, 9))
+            self._kill(ProcessExit(Status.LEASE_LOST, 9))
         elif kind == launcher.LEFTOVERS:
             with contextlib.suppress(OSError):
                 self._open_slot().kill_tree()
@@ -239,17 +239,17 @@ class SlotProcess:
         slot = self._open_slot()
         if slot.uid is not None and slot.cgroup is None:
             sweep_uid(slot.uid)
-        self._end(self._named(Ending(Status.SANDBOX_ERROR, -1, "the job's launcher was killed")))
+        self._end(self._named(ProcessExit(Status.SANDBOX_ERROR, -1, "the job's launcher was killed")))
 
-    def _named(self, ending: Ending) -> Ending:
+    def _named(self, ending: ProcessExit) -> ProcessExit:
         """Put what this side knows over what the wait status says."""
         if ending.status is Status.EXIT and ending.code == 0:
             return ending  # It was done before any kill arrived.
         if self._oom_killed():
-            return Ending(Status.OOM, 9, f"used more than {self._limits.memory_mb} MB of memory")
+            return ProcessExit(Status.OOM, 9, f"used more than {self._limits.memory_mb} MB of memory")
         if self._killed is None and self._disk_is_full():
             text = f"the work folder is full: it holds {self._limits.disk_mb} MB"
-            return Ending(Status.DISK_LIMIT, ending.code, text)
+            return ProcessExit(Status.DISK_LIMIT, ending.code, text)
         return self._killed or ending
 
     def _disk_is_full(self) -> bool:
@@ -269,12 +269,14 @@ class SlotProcess:
         except OSError:
             return False
 
-    def _end(self, ending: Ending) -> None:
+    def _end(self, ending: ProcessExit) -> None:
         if ending.status is Status.OOM:
             self._peak_mb = max(self._peak_mb, self._limits.memory_mb)
         if self._open_slot().cgroup is not None:
             self._sample_cpu()
-        used = Usage(wall_ms=self._wall_ms(), cpu_ms=self._cpu_seen_us // 1000, peak_rss_mb=self._peak_mb)
+        used = ProcessUsage(
+            wall_ms=self._wall_ms(), cpu_ms=self._cpu_seen_us // 1000, peak_rss_mb=self._peak_mb
+        )
         self._exit = Exit(status=ending.status, code=ending.code, usage=used, detail=ending.detail)
 
     def _wall_ms(self) -> int:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from computepool.agent.clock import Clock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.hub_link.hub_client import Backoff, HubClient
 from computepool.core.errors import (
@@ -44,7 +44,7 @@ class ArtifactCache:
     hold them open.
     """
 
-    def __init__(self, folder: Path, client: HubClient, *, clock: Clock, limits: AgentLimits) -> None:
+    def __init__(self, folder: Path, client: HubClient, *, clock: AgentClock, limits: AgentLimits) -> None:
         self._folder = folder
         self._client = client
         self._clock = clock
@@ -168,7 +168,7 @@ class ArtifactCache:
 class Uploader:
     """Keeps trying for as long as a report may be late: the result is worth more than the wait."""
 
-    def __init__(self, client: HubClient, *, clock: Clock, limits: AgentLimits) -> None:
+    def __init__(self, client: HubClient, *, clock: AgentClock, limits: AgentLimits) -> None:
         self._client = client
         self._clock = clock
         self._limits = limits

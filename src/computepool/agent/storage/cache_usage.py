@@ -15,14 +15,14 @@ _REST = "jobs' Python and sandboxes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class CachePart:
     name: str
     files: int
     size: int  #: bytes on the disk
     cleared: bool  #: by `clear`; the rest is what every job needs
 
 
-def parts(cache_dir: Path) -> list[Part]:
+def parts(cache_dir: Path) -> list[CachePart]:
     """Those that are cleared first; the rest is one."""
     found = [_part(what, [cache_dir / folder], cleared=True) for folder, what in CLEARED.items()]
     rest = [path for path in _entries(cache_dir) if path.name not in CLEARED]
@@ -40,9 +40,9 @@ def _entries(folder: Path) -> list[Path]:
     return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
-def _part(name: str, folders: list[Path], *, cleared: bool) -> Part:
+def _part(name: str, folders: list[Path], *, cleared: bool) -> CachePart:
     sizes = [size for folder in folders for size in _sizes(folder)]
-    return Part(name=name, files=len(sizes), size=sum(sizes), cleared=cleared)
+    return CachePart(name=name, files=len(sizes), size=sum(sizes), cleared=cleared)
 
 
 def _sizes(folder: Path) -> Iterator[int]:

@@ -13,16 +13,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from computepool.agent.clock import Clock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import MIB, AgentLimits
-from computepool.agent.execution.attempt_result import BadJob, Ending, StagingFailed, failed
+from computepool.agent.execution.attempt_result import AttemptResult, BadJob, StagingFailed, failed
 from computepool.agent.execution.attempts import Attempt, OutputSink, Stop
-from computepool.agent.execution.logs import STDERR, Asked
+from computepool.agent.execution.logs import STDERR, CheckpointLine
 from computepool.agent.execution.staging import place_artifact
 from computepool.agent.hub_link import compat
 from computepool.agent.hub_link.hub_client import Backoff, HubClient
 from computepool.agent.hub_link.identity import Identity
-from computepool.agent.sandbox.collect import Caps, Collector
+from computepool.agent.sandbox.collect import Caps, OutputCollector
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.storage.artifacts import ArtifactCache, Uploader, sha256_of
 from computepool.agent.storage.sweeper import Sweeper
@@ -51,7 +51,7 @@ _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PASSING = (Unavailable, RateLimited, Unauthenticated, OutOfSpace)
 
 
-class NotKept(Exception):
+class CheckpointRejected(Exception):
     """The message says why, and the reason whose fault it is."""
 
     def __init__(self, message: str, reason: Reason = Reason.OUTPUT_LIMIT) -> None:
@@ -65,8 +65,8 @@ class Saving:
 
     known: set[str]  #: digests that the hub has for this job: not sent again
     seq: int = 0
-    wanted: Asked | None = None
-    move: Asked | None = None
+    wanted: CheckpointLine | None = None
+    move: CheckpointLine | None = None
     ran_ms: int = 0  #: when the wanted one was made
     task: asyncio.Task[None] | None = None
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
@@ -84,7 +84,7 @@ class CheckpointKeeper:
         uploader: Uploader,
         sink: OutputSink,
         sweeper: Sweeper,
-        clock: Clock,
+        clock: AgentClock,
         limits: AgentLimits,
     ) -> None:
         self._client = client
@@ -136,7 +136,7 @@ class CheckpointKeeper:
         return printed
 
     # ------------------------------------------------------------ a job has made one
-    def noticed(self, attempt: Attempt, asked: Sequence[Asked]) -> None:
+    def noticed(self, attempt: Attempt, asked: Sequence[CheckpointLine]) -> None:
         """Of several the newest counts."""
         saving = attempt.saving
         if saving is None:
@@ -173,18 +173,20 @@ class CheckpointKeeper:
             self._unmark(attempt, WAIT)
 
     async def _try_to_keep(
-        self, attempt: Attempt, saving: Saving, asked: Asked, *, ran_ms: int, last: bool
+        self, attempt: Attempt, saving: Saving, asked: CheckpointLine, *, ran_ms: int, last: bool
     ) -> None:
         try:
             await self._keep(attempt, saving, asked, ran_ms=ran_ms, last=last)
             saving.saved = saving.saved or last
-        except NotKept as error:
+        except CheckpointRejected as error:
             self._sink(attempt, STDERR, f"[checkpoint not kept: {error}]\n".encode())
 
-    async def _keep(self, attempt: Attempt, saving: Saving, asked: Asked, *, ran_ms: int, last: bool) -> None:
-        """Raises NotKept."""
+    async def _keep(
+        self, attempt: Attempt, saving: Saving, asked: CheckpointLine, *, ran_ms: int, last: bool
+    ) -> None:
+        """Raises CheckpointRejected."""
         if attempt.spec.spec.seal_to is not None:  # Only the submitter could open it again, and no node.
-            raise NotKept("the hub could read it, and the job is sealed")
+            raise CheckpointRejected("the hub could read it, and the job is sealed")
         saving.seq += 1
         workdir = _workdir(attempt)
         taken = workdir / _TAKEN.format(f"{attempt.id}-{saving.seq}")
@@ -196,19 +198,19 @@ class CheckpointKeeper:
                     files.append(await self._send_printed(asked.printed, saving))
                 reply = await self._tell(attempt, saving, files, asked=asked, ran_ms=ran_ms, last=last)
         except TimeoutError:
-            raise NotKept("sending it took too long", Reason.STAGING_FAILED) from None
+            raise CheckpointRejected("sending it took too long", Reason.STAGING_FAILED) from None
         except QuotaExceeded as error:  # the submitter's own limit, on any node
-            raise NotKept(error.detail) from error
+            raise CheckpointRejected(error.detail) from error
         except ComputePoolError as error:
-            raise NotKept(error.detail, Reason.STAGING_FAILED) from error
+            raise CheckpointRejected(error.detail, Reason.STAGING_FAILED) from error
         except OSError as error:
-            raise NotKept(f"{asked.name} cannot be read: {error.strerror}") from error
+            raise CheckpointRejected(f"{asked.name} cannot be read: {error.strerror}") from error
         finally:
             if os.path.lexists(taken):
                 self._sweeper.remove(taken)
         saving.over = saving.over or reply.over
         if not reply.kept:
-            raise NotKept(reply.reason)
+            raise CheckpointRejected(reply.reason)
         saving.known = {file.digest for file in files}
 
     async def _send_files(self, folder: Path, saving: Saving) -> list[OutputRef]:
@@ -217,11 +219,11 @@ class CheckpointKeeper:
         caps = Caps(
             files=most, total_bytes=limits.checkpoint_bytes_max, file_bytes=limits.checkpoint_bytes_max
         )
-        collector = Collector(folder, caps)
+        collector = OutputCollector(folder, caps)
         files: list[OutputRef] = []
         for output in collector:
             if output.name == PRINTED_FILE:
-                raise NotKept(f"a file cannot be called {PRINTED_FILE}")
+                raise CheckpointRejected(f"a file cannot be called {PRINTED_FILE}")
             digest = (
                 sha256_of(output.fd, output.size)
                 if output.size <= MIB
@@ -232,9 +234,9 @@ class CheckpointKeeper:
             files.append(OutputRef(name=output.name, digest=digest, size=output.size))
         if collector.refused:  # Half a checkpoint would be worse than none.
             refused = collector.refused[0]
-            raise NotKept(f"{refused.name}: {refused.reason}")
+            raise CheckpointRejected(f"{refused.name}: {refused.reason}")
         if not files:
-            raise NotKept("there is no file in it to go on from")
+            raise CheckpointRejected("there is no file in it to go on from")
         return files
 
     async def _send_printed(self, printed: bytes, saving: Saving) -> OutputRef:
@@ -254,7 +256,7 @@ class CheckpointKeeper:
         saving: Saving,
         files: list[OutputRef],
         *,
-        asked: Asked,
+        asked: CheckpointLine,
         ran_ms: int,
         last: bool,
     ) -> CheckpointReply:
@@ -298,7 +300,7 @@ class CheckpointKeeper:
         return not saving.saved
 
     # ------------------------------------------------------------ the job has ended
-    async def finish(self, attempt: Attempt, ending: Ending) -> Ending:
+    async def finish(self, attempt: Attempt, ending: AttemptResult) -> AttemptResult:
         """Before its work folder goes: the last checkpoint is sent, and a job that wants to move is moved."""
         saving = attempt.saving
         if saving is None:
@@ -313,7 +315,7 @@ class CheckpointKeeper:
         finally:
             await self._clean_up(attempt, saving)
 
-    async def _moved(self, attempt: Attempt, saving: Saving, ending: Ending) -> Ending:
+    async def _moved(self, attempt: Attempt, saving: Saving, ending: AttemptResult) -> AttemptResult:
         """The hub has everything before this attempt says that it is over: until then nothing here is removed."""
         asked = saving.move
         assert asked is not None
@@ -322,10 +324,10 @@ class CheckpointKeeper:
             await asyncio.wait([saving.task])
         try:
             await self._keep(attempt, saving, asked, ran_ms=saving.ran_ms, last=True)
-        except NotKept as error:
+        except CheckpointRejected as error:
             moved = failed(error.reason, f"it did not move to {asked.host}: {error}")
         else:
-            moved = Ending(outcome=Outcome.MOVED, reason=Reason.MOVED, move_to=asked.host)
+            moved = AttemptResult(outcome=Outcome.MOVED, reason=Reason.MOVED, move_to=asked.host)
         moved.ran_ms, moved.usage = ending.ran_ms, ending.usage
         return moved
 
@@ -341,19 +343,19 @@ class CheckpointKeeper:
                 self._sweeper.remove(folder)
 
     # ------------------------------------------------------------ in the job's folder
-    def _discard(self, attempt: Attempt, asked: Asked) -> None:
+    def _discard(self, attempt: Attempt, asked: CheckpointLine) -> None:
         taken = _TAKEN.format(asked.name)
-        with contextlib.suppress(OSError, NotKept):
+        with contextlib.suppress(OSError, CheckpointRejected):
             _take_over(attempt, asked.name, taken)
             self._sweeper.remove(_workdir(attempt) / taken)
 
     def _mark(self, attempt: Attempt, name: str) -> None:
-        with contextlib.suppress(OSError, NotKept), _opened(attempt) as (_, here):
+        with contextlib.suppress(OSError, CheckpointRejected), _open(attempt) as (_, here):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             os.close(os.open(name, flags, 0o644, dir_fd=here))
 
     def _unmark(self, attempt: Attempt, name: str) -> None:
-        with contextlib.suppress(OSError, NotKept), _opened(attempt) as (_, here):
+        with contextlib.suppress(OSError, CheckpointRejected), _open(attempt) as (_, here):
             os.unlink(name, dir_fd=here)
 
 
@@ -361,7 +363,7 @@ def _is_mark(attempt: Attempt, name: str, moves: bool) -> bool:
     """Of a job that declared it, and there is something of that name; anything else that looks so is plain output."""
     if moves and not attempt.spec.spec.moves:
         return False
-    with contextlib.suppress(OSError, NotKept), _opened(attempt) as (_, here):
+    with contextlib.suppress(OSError, CheckpointRejected), _open(attempt) as (_, here):
         os.stat(name, dir_fd=here, follow_symlinks=False)
         return True
     return False
@@ -378,12 +380,12 @@ def _folder(attempt: Attempt, base: str) -> str:
 
 def _workdir(attempt: Attempt) -> Path:
     if attempt.workdir is None:
-        raise NotKept("it was made before the job began")
+        raise CheckpointRejected("it was made before the job began")
     return attempt.workdir
 
 
 @contextlib.contextmanager
-def _opened(attempt: Attempt) -> Iterator[tuple[int, int]]:
+def _open(attempt: Attempt) -> Iterator[tuple[int, int]]:
     """Descriptors of the work folder and of the job's checkpoint folder in it, which may be a link: that is not followed."""
     top = os.open(_workdir(attempt), _OPEN_FOLDER)
     try:
@@ -398,5 +400,5 @@ def _opened(attempt: Attempt) -> Iterator[tuple[int, int]]:
 
 def _take_over(attempt: Attempt, name: str, taken: str) -> None:
     """Out of the job's checkpoint folder, to where no folder of the job's is on the way."""
-    with _opened(attempt) as (top, here):
+    with _open(attempt) as (top, here):
         os.rename(name, taken, src_dir_fd=here, dst_dir_fd=top)

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
-from computepool.agent.clock import Clock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.hub_link.hub_client import Backoff, HubClient
 from computepool.agent.hub_link.identity import Identity
@@ -63,11 +63,11 @@ class NoRoom(Exception):
     """The disk is too full; the words say how much is missing where."""
 
 
-class Homecoming:
+class ResultDelivery:
     """One task per group; what they fetch at the same moment is bounded for all of them together."""
 
     def __init__(
-        self, client: HubClient, identity: Identity, *, data_dir: Path, clock: Clock, limits: AgentLimits
+        self, client: HubClient, identity: Identity, *, data_dir: Path, clock: AgentClock, limits: AgentLimits
     ) -> None:
         self._client = client
         self._identity = identity
@@ -75,7 +75,7 @@ class Homecoming:
         self._clock = clock
         self._limits = limits
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._turn = asyncio.Semaphore(limits.homecomings_max)
+        self._turn = asyncio.Semaphore(limits.result_deliveries_max)
         self._slots = asyncio.Semaphore(limits.transfers_max)
         self._swept = False
 
@@ -131,7 +131,7 @@ class Homecoming:
             await asyncio.sleep(delay_s)
 
     async def _fetch(self, group_id: str) -> None:
-        view = await self._client.homecoming(group_id)
+        view = await self._client.result_delivery(group_id)
         if view.summary.id != group_id or view.summary.account_id != self._identity.owner:
             raise NotFound("The group is not this node's owner's.")
         try:
@@ -140,7 +140,7 @@ class Homecoming:
         except (*_PASSING, NotFound):
             raise  # it is the hub that is away, or that does not want it any more: it knows
         except (ComputePoolError, OSError, ValueError, NoRoom) as error:
-            raise await self._told(group_id, view.round, error) from error
+            raise await self._report_trouble(group_id, view.round, error) from error
         if reply.recorded:
             _log.info(
                 "group %s is home: %d results and %d files in %s",
@@ -169,7 +169,7 @@ class Homecoming:
         path = place if len(place) <= PATH_MAX else None
         return await self._client.arrived(group_id, arrival.model_copy(update={"path": path}))
 
-    async def _told(self, group_id: str, round_: int, error: Exception) -> Unavailable:
+    async def _report_trouble(self, group_id: str, round_: int, error: Exception) -> Unavailable:
         """People at the hub see why, in one sentence; here it is tried again later."""
         reason = error.detail if isinstance(error, ComputePoolError) else str(error) or type(error).__name__
         if isinstance(error, OSError) and error.strerror:
@@ -223,7 +223,7 @@ class _Pull:
         *,
         view: HomecomingView,
         slots: asyncio.Semaphore,
-        clock: Clock,
+        clock: AgentClock,
         limits: AgentLimits,
     ) -> None:
         self.folder = folder
@@ -252,7 +252,7 @@ class _Pull:
 
     async def _still_waits(self) -> HomecomingView:
         """Of a group that does not wait for this node any more, every file looks as if it were gone."""
-        now = await self._client.homecoming(self._view.summary.id)
+        now = await self._client.result_delivery(self._view.summary.id)
         if now.round != self._view.round:
             raise Unavailable("the group was completed once more meanwhile")
         return now
@@ -274,7 +274,7 @@ class _Pull:
         after: str | None = None
         with (self.folder / RESULTS).open("w", encoding="utf-8") as lines:
             while True:
-                page = await self._client.homecoming_items(group_id, after=after)
+                page = await self._client.result_delivery_items(group_id, after=after)
                 self._check_room(sum(len(item.result or "") for item in page.items))
                 await self._take(page.items, lines)
                 after = page.next

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from io import BytesIO
 from pathlib import Path
 
-from computepool.agent.execution.attempt_result import Ending, clean_text
+from computepool.agent.execution.attempt_result import AttemptResult, clean_text
 from computepool.core.errors import BadRequest
 from computepool.core.jobs.lifecycle import Outcome, Reason
 from computepool.protocol import sealing
@@ -66,7 +66,7 @@ class _Section:
         return data
 
 
-def close(ending: Ending, spec: JobSpec, job_id: str) -> Ending:
+def close(ending: AttemptResult, spec: JobSpec, job_id: str) -> AttemptResult:
     """The last word before the report: nothing readable is left in it. A result that is still plain was a mistake here."""
     seal = seal_of(spec, job_id)
     if seal is None:

@@ -8,11 +8,11 @@ import os
 from functools import partial
 from pathlib import Path
 
-from computepool.agent.clock import Clock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.execution.attempt_result import BadJob, Ending, FolderFull, failed, of_exit
+from computepool.agent.execution.attempt_result import AttemptResult, BadJob, FolderFull, failed, of_exit
 from computepool.agent.execution.attempts import Attempt, Interrupted, OutputSink
-from computepool.agent.execution.lanes import Lane
+from computepool.agent.execution.lanes import AttemptLane
 from computepool.agent.execution.logs import STDERR
 from computepool.agent.execution.staging import (
     Changed,
@@ -23,7 +23,7 @@ from computepool.agent.execution.staging import (
     send_outputs,
 )
 from computepool.agent.sandbox.base import Status
-from computepool.agent.sandbox.collect import Caps, Collector
+from computepool.agent.sandbox.collect import Caps, OutputCollector
 from computepool.agent.storage import sealing
 from computepool.agent.storage.artifacts import ArtifactCache, Uploader
 from computepool.agent.storage.checkpoints import CheckpointKeeper
@@ -38,7 +38,7 @@ from computepool.agent.workers.worker import (
     SAVES,
 )
 from computepool.agent.workers.worker_pool import WorkerPool
-from computepool.agent.workers.workers import Answer, Call, Lost, Worker
+from computepool.agent.workers.workers import Call, CallReply, Lost, WorkerHandle
 from computepool.core.errors import QuotaExceeded
 from computepool.core.jobs.lifecycle import CALLED, Outcome, Reason
 from computepool.protocol.jobs.jobs import BUNDLED_MAX, RESULT_INLINE_MAX, Usage, too_large_result
@@ -55,7 +55,7 @@ class FunctionRunner:
         keeper: CheckpointKeeper,
         sink: OutputSink,
         sweeper: Sweeper,
-        clock: Clock,
+        clock: AgentClock,
         limits: AgentLimits,
     ) -> None:
         self._pool = pool
@@ -67,11 +67,11 @@ class FunctionRunner:
         self._clock = clock
         self._limits = limits
 
-    async def run(self, attempt: Attempt, lane: Lane) -> Ending:
+    async def run(self, attempt: Attempt, lane: AttemptLane) -> AttemptResult:
         ending = await self._run(attempt, lane)
         return ending if attempt.saving is None else await self._keeper.finish(attempt, ending)
 
-    async def _run(self, attempt: Attempt, lane: Lane) -> Ending:
+    async def _run(self, attempt: Attempt, lane: AttemptLane) -> AttemptResult:
         while True:
             call = attempt.call or await self._start_call(attempt, lane)
             worker = lane.worker
@@ -83,7 +83,7 @@ class FunctionRunner:
             result = await call.future
             attempt.kill = None
             attempt.call = None
-            if isinstance(result, Answer):
+            if isinstance(result, CallReply):
                 return await self._answered(attempt, call, result, worker=worker)
             self._drop_worker(lane)
             if worker.cheated and result.started:
@@ -107,17 +107,17 @@ class FunctionRunner:
             return ()
         return self._pool.warm_ids(key)
 
-    def release(self, lane: Lane) -> None:
+    def release(self, lane: AttemptLane) -> None:
         if lane.worker is not None:
             worker, lane.worker = lane.worker, None
             self._pool.give_back(worker)
 
     # ------------------------------------------------------------ handing calls over
-    async def _start_call(self, attempt: Attempt, lane: Lane) -> Call:
+    async def _start_call(self, attempt: Attempt, lane: AttemptLane) -> Call:
         key = attempt.spec.worker_key(attempt.grant.account_id, tuple(attempt.grant.gpus))
         while True:
             worker = lane.worker
-            if worker is None or not worker.willing or worker.key != key or self._pool.worn(worker):
+            if worker is None or not worker.willing or worker.key != key or self._pool.is_worn_out(worker):
                 self.release(lane)
                 worker = lane.worker = await attempt.prepare(
                     self._pool.take(key, lane.cpu_ids, note=partial(self._sink.note, attempt))
@@ -130,7 +130,7 @@ class FunctionRunner:
             worker.kill(Status.CANCELLED)  # It does nothing, and takes nothing. Another one will.
             self.release(lane)
 
-    async def _offered(self, attempt: Attempt, worker: Worker) -> Call | None:
+    async def _offered(self, attempt: Attempt, worker: WorkerHandle) -> Call | None:
         """None where earlier calls left the worker, or its folder, so that it takes no more."""
         try:
             call = await self._call_with_files(attempt, worker)
@@ -144,7 +144,7 @@ class FunctionRunner:
             worker.lose(call)  # What this job brings did that, and would do it to every other worker.
         return call
 
-    def _watch(self, attempt: Attempt, call: Call, worker: Worker) -> None:
+    def _watch(self, attempt: Attempt, call: Call, worker: WorkerHandle) -> None:
         attempt.kill = partial(worker.stop_call, call)
         if worker.ready:
             attempt.started_at = self._clock.steady()
@@ -156,13 +156,13 @@ class FunctionRunner:
     def _on_ready(self, attempt: Attempt) -> None:
         attempt.started_at = self._clock.steady()
 
-    def _feed_ahead(self, lane: Lane, worker: Worker) -> None:
+    def _feed_ahead(self, lane: AttemptLane, worker: WorkerHandle) -> None:
         """While calls are short, the worker has the next ones before it asks: no round trip between them."""
         limits = self._limits
         if (
             worker.sent > limits.worker_ahead_max // 2
             or lane.fed >= len(lane.waiting)
-            or self._pool.worn(worker)
+            or self._pool.is_worn_out(worker)
         ):
             return
         if worker.last_call_s is None or worker.last_call_s > limits.worker_ahead_below_s:
@@ -184,7 +184,7 @@ class FunctionRunner:
             attempt.call = call
             lane.fed += 1
 
-    async def _call_with_files(self, attempt: Attempt, worker: Worker) -> Call:
+    async def _call_with_files(self, attempt: Attempt, worker: WorkerHandle) -> Call:
         """The message for the worker, with the function if it does not have it, and long parts as files."""
         spec, grant = attempt.spec.spec, attempt.grant
         payload: object = grant.payload
@@ -199,12 +199,12 @@ class FunctionRunner:
                 function = await self._placed(attempt, spec.function_artifact, worker, label="function")
         return self._call(attempt, worker, payload=payload, function=function)
 
-    async def _placed(self, attempt: Attempt, digest: str, worker: Worker, *, label: str) -> list[str]:
+    async def _placed(self, attempt: Attempt, digest: str, worker: WorkerHandle, *, label: str) -> list[str]:
         name = f".{label}-{worker.next_seq()}"
         await attempt.prepare(place_artifact(self._cache, digest, worker.workdir, name=name))
         return [name]
 
-    def _call(self, attempt: Attempt, worker: Worker, *, payload: object, function: object) -> Call:
+    def _call(self, attempt: Attempt, worker: WorkerHandle, *, payload: object, function: object) -> Call:
         grant, spec = attempt.grant, attempt.spec
         seq = worker.next_seq()
         ids = [grant.job_id, str(grant.attempt_no), str(grant.item), str(grant.items)]
@@ -218,7 +218,7 @@ class FunctionRunner:
             on_output=partial(self._sink, attempt),
         )
 
-    def _drop_worker(self, lane: Lane) -> None:
+    def _drop_worker(self, lane: AttemptLane) -> None:
         """It has ended. What it was given ahead was lost with it before it began, and is called anew."""
         self.release(lane)
         for attempt in lane.waiting:
@@ -226,7 +226,9 @@ class FunctionRunner:
         lane.fed = 0
 
     # ------------------------------------------------------------ what comes back
-    async def _answered(self, attempt: Attempt, call: Call, answer: Answer, *, worker: Worker) -> Ending:
+    async def _answered(
+        self, attempt: Attempt, call: Call, answer: CallReply, *, worker: WorkerHandle
+    ) -> AttemptResult:
         now = self._clock.steady()
         # The worker's own word counts only up to the time that really passed.
         measured_ms = 0 if attempt.started_at is None else int((now - attempt.started_at) * 1000)
@@ -246,13 +248,15 @@ class FunctionRunner:
         ending.ran_ms, ending.usage = ran_ms, usage
         return ending
 
-    async def _ending(self, call: Call, answer: Answer, worker: Worker, *, seal: Seal | None) -> Ending:
+    async def _ending(
+        self, call: Call, answer: CallReply, worker: WorkerHandle, *, seal: Seal | None
+    ) -> AttemptResult:
         if answer.kind == RAISED:
             ending = failed(Reason.EXCEPTION, answer.text)
         elif answer.kind == NO_MEMORY:
             ending = failed(Reason.OUT_OF_MEMORY, answer.text)
         else:
-            ending = Ending(outcome=Outcome.SUCCEEDED, reason=Reason.COMPLETED, result=answer.text)
+            ending = AttemptResult(outcome=Outcome.SUCCEEDED, reason=Reason.COMPLETED, result=answer.text)
             ending.items_failed = min(answer.failed, BUNDLED_MAX)
         if answer.kind == LONG_RESULT:
             folder = worker.workdir / ANSWER_FOLDER.format(call.seq)
@@ -265,11 +269,11 @@ class FunctionRunner:
             await self._take_outputs(ending, call, folder, seal=seal)
         return ending
 
-    async def _take_long_result(self, ending: Ending, folder: Path, *, seal: Seal | None) -> None:
+    async def _take_long_result(self, ending: AttemptResult, folder: Path, *, seal: Seal | None) -> None:
         ending.result = None
         limit = self._limits.result_bytes_max
         try:
-            for output in Collector(folder, Caps(files=1, total_bytes=limit, file_bytes=limit)):
+            for output in OutputCollector(folder, Caps(files=1, total_bytes=limit, file_bytes=limit)):
                 if seal is not None:
                     async with sealed_copy(
                         output.fd,
@@ -291,7 +295,7 @@ class FunctionRunner:
         finally:
             self._sweeper.remove(folder)
 
-    async def _send_result(self, ending: Ending, fd: int, size: int) -> None:
+    async def _send_result(self, ending: AttemptResult, fd: int, size: int) -> None:
         """As a file: it is too long for the report, or sealed."""
         ending.result = None
         if size > self._limits.result_bytes_max:
@@ -304,7 +308,9 @@ class FunctionRunner:
         except Changed as error:
             _too_large(ending, str(error))
 
-    async def _take_outputs(self, ending: Ending, call: Call, folder: Path, *, seal: Seal | None) -> None:
+    async def _take_outputs(
+        self, ending: AttemptResult, call: Call, folder: Path, *, seal: Seal | None
+    ) -> None:
         try:
             taken = await send_outputs(folder, self._uploader, self._limits, seal=seal)
         finally:
@@ -314,7 +320,7 @@ class FunctionRunner:
             call.on_output(STDERR, f"{note}\n".encode(), skipped=0)
 
 
-def _too_large(ending: Ending, error: str) -> None:
+def _too_large(ending: AttemptResult, error: str) -> None:
     ending.outcome, ending.reason, ending.error = Outcome.FAILED, Reason.OUTPUT_LIMIT, error
 
 
@@ -332,7 +338,7 @@ def _meddles(attempt: Attempt) -> bool:
     return any(name.startswith(_READ_AT_START) for name in spec.env)
 
 
-def _lost(attempt: Attempt, lost: Lost, worker: Worker) -> Ending:
+def _lost(attempt: Attempt, lost: Lost, worker: WorkerHandle) -> AttemptResult:
     """The worker's end is the running call's end."""
     ended = lost.exit
     tail = "" if attempt.log is None else attempt.log.stderr_tail

@@ -101,7 +101,7 @@ class Worker:
         try:
             target = self._functions.get(spec)
             if target is None:
-                target = self._functions[spec] = _unpickled(function)
+                target = self._functions[spec] = _unpickle(function)
             data = None if payload is None else _bytes(payload)
             if data is not None and data[:1] == bundles.MARK:
                 return self._call_each(target, data, allow_pickle=allow_pickle)
@@ -203,7 +203,7 @@ def _stream(fd: int) -> TextIO:
     return open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
-def _unpickled(source: Any) -> Any:
+def _unpickle(source: Any) -> Any:
     return importlib.import_module("pickle").loads(_bytes(source))
 
 

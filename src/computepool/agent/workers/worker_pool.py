@@ -7,9 +7,9 @@ import logging
 import os
 from pathlib import Path
 
-from computepool.agent.clock import Clock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.execution.job_environment import Surroundings
+from computepool.agent.execution.job_environment import JobEnvironment
 from computepool.agent.execution.specs import WorkerKey
 from computepool.agent.execution.staging import place_inputs
 from computepool.agent.network.egress import EgressProxy
@@ -19,7 +19,7 @@ from computepool.agent.sandbox.base import Status
 from computepool.agent.storage.artifacts import ArtifactCache
 from computepool.agent.storage.folders import WorkFolders
 from computepool.agent.storage.sweeper import Sweeper
-from computepool.agent.workers.workers import OUTPUT_FILE_MAX, Worker, channel_pair, output_file
+from computepool.agent.workers.workers import OUTPUT_FILE_MAX, WorkerHandle, channel_pair, output_file
 
 _log = logging.getLogger(__name__)
 
@@ -29,32 +29,32 @@ _CHANNEL_FD = 3
 class WorkerPool:
     def __init__(
         self,
-        surroundings: Surroundings,
+        job_environment: JobEnvironment,
         provisions: Provisions,
         cache: ArtifactCache,
         *,
         sweeper: Sweeper,
         folders: WorkFolders,
-        clock: Clock,
+        clock: AgentClock,
         limits: AgentLimits,
     ) -> None:
-        self._surroundings = surroundings
+        self._job_environment = job_environment
         self._provisions = provisions
         self._cache = cache
         self._sweeper = sweeper
         self._folders = folders
         self._clock = clock
         self._limits = limits
-        self._idle: dict[WorkerKey, list[Worker]] = {}
-        self._all: dict[Worker, Provision] = {}  #: with what they hold
-        self._in_use: set[Worker] = set()
+        self._idle: dict[WorkerKey, list[WorkerHandle]] = {}
+        self._all: dict[WorkerHandle, Provision] = {}  #: with what they hold
+        self._in_use: set[WorkerHandle] = set()
 
     def __len__(self) -> int:
         return len(self._all)
 
     async def take(
         self, key: WorkerKey, cpu_ids: tuple[int, ...] = (), *, note: Note | None = None
-    ) -> Worker:
+    ) -> WorkerHandle:
         """A worker for `key`, warm if there is one. It is the caller's until `give_back`.
 
         `note`: told in a sentence what takes its time.
@@ -71,12 +71,12 @@ class WorkerPool:
         idle = self._idle.get(key)
         return idle[-1].cpu_ids if idle else ()
 
-    def give_back(self, worker: Worker) -> None:
+    def give_back(self, worker: WorkerHandle) -> None:
         """Keeps it for the next call if it is idle, healthy and not worn out."""
         self._in_use.discard(worker)
         if not worker.alive:
             self._clean_up(worker)
-        elif not worker.willing or worker.sent or self.worn(worker):
+        elif not worker.willing or worker.sent or self.is_worn_out(worker):
             worker.kill(Status.CANCELLED)
         else:
             worker.idle_since = self._clock.steady()
@@ -84,7 +84,7 @@ class WorkerPool:
                 worker.proxy.rest()
             self._idle.setdefault(worker.key, []).append(worker)
 
-    def worn(self, worker: Worker) -> bool:
+    def is_worn_out(self, worker: WorkerHandle) -> bool:
         return (
             worker.served >= self._limits.worker_jobs_max
             or len(worker.functions) >= self._limits.worker_functions_max
@@ -105,14 +105,14 @@ class WorkerPool:
             worker.close()
             self._clean_up(worker)
 
-    async def _start(self, key: WorkerKey, cpu_ids: tuple[int, ...], *, note: Note | None) -> Worker:
+    async def _start(self, key: WorkerKey, cpu_ids: tuple[int, ...], *, note: Note | None) -> WorkerHandle:
         self._make_room()
         provision = await self._provisions.acquire(key.python, key.packages, note=note)
         workdir = self._folders.make("worker", key.limits.disk_mb)
         proxy = None
         try:
             await place_inputs(self._cache, key.inputs, workdir)
-            proxy = await self._surroundings.open_network(key.net, label=f"a worker of {key.account}")
+            proxy = await self._job_environment.open_network(key.net, label=f"a worker of {key.account}")
             worker = self._spawn(key, workdir, provision, proxy=proxy, cpu_ids=cpu_ids)
             worker.proxy = proxy
         except BaseException:
@@ -133,12 +133,12 @@ class WorkerPool:
         *,
         proxy: EgressProxy | None,
         cpu_ids: tuple[int, ...],
-    ) -> Worker:
+    ) -> WorkerHandle:
         channel, theirs = channel_pair()
         files = output_file(self._folders.parent), output_file(self._folders.parent)
-        surroundings, interpreter = self._surroundings, provision.interpreter
+        job_environment, interpreter = self._job_environment, provision.interpreter
         try:
-            policy = surroundings.policy(
+            policy = job_environment.policy(
                 workdir,
                 limits=key.limits,
                 env=dict(key.env),
@@ -150,13 +150,13 @@ class WorkerPool:
                 cpu_ids=cpu_ids,
                 leased=True,
             )
-            script = surroundings.sandbox.inside(
-                surroundings.worker_script(interpreter), workdir=workdir, policy=policy
+            script = job_environment.sandbox.inside(
+                job_environment.worker_script(interpreter), workdir=workdir, policy=policy
             )
-            python = surroundings.python(workdir=workdir, policy=policy, interpreter=interpreter)
+            python = job_environment.python(workdir=workdir, policy=policy, interpreter=interpreter)
             argv = [python, "-s", script, str(_CHANNEL_FD)]
-            process = surroundings.sandbox.spawn(
-                surroundings.command(argv, workdir=workdir, policy=policy, proxy=proxy),
+            process = job_environment.sandbox.spawn(
+                job_environment.command(argv, workdir=workdir, policy=policy, proxy=proxy),
                 workdir=workdir,
                 limits=key.limits,
                 policy=policy,
@@ -169,7 +169,7 @@ class WorkerPool:
             for fd in files:
                 os.close(fd)
             raise
-        return Worker(
+        return WorkerHandle(
             process,
             key=key,
             channel=channel,
@@ -187,19 +187,19 @@ class WorkerPool:
         if idle:
             self._retire(min(idle, key=lambda worker: worker.idle_since))
 
-    def _retire(self, worker: Worker) -> None:
+    def _retire(self, worker: WorkerHandle) -> None:
         with contextlib.suppress(ValueError):
             self._idle[worker.key].remove(worker)
         worker.kill(Status.CANCELLED)
 
-    def _on_closed(self, worker: Worker) -> None:
+    def _on_closed(self, worker: WorkerHandle) -> None:
         with contextlib.suppress(ValueError):
             self._idle.get(worker.key, []).remove(worker)
         # While a lane has it, files of answered calls may still be wanted from its folder.
         if worker not in self._in_use:
             self._clean_up(worker)
 
-    def _clean_up(self, worker: Worker) -> None:
+    def _clean_up(self, worker: WorkerHandle) -> None:
         if worker not in self._all:
             return
         self._provisions.release(self._all.pop(worker))

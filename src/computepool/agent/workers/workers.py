@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from computepool.agent.clock import Clock
+from computepool.agent.clock import AgentClock
 from computepool.agent.config import MIB
 from computepool.agent.execution.attempt_result import is_full
 from computepool.agent.execution.specs import WorkerKey
 from computepool.agent.network.egress import EgressProxy
-from computepool.agent.sandbox.base import Exit, Process, Status, Usage
+from computepool.agent.sandbox.base import Exit, Process, ProcessUsage, Status
 from computepool.agent.sandbox.scratch import stage
 from computepool.agent.workers.worker import (
     CALL_FILE,
@@ -56,8 +56,8 @@ _IN_THE_WAY = (FileExistsError, FileNotFoundError, NotADirectoryError, Permissio
 #: How long a worker may take to end after its channel was closed, before that was a function's doing. A busy machine
 #: takes seconds to end one, and who is called a cheat for that is told so in place of how the job ended.
 _SILENT_S = 10.0
-_NOT_TAKEN = Exit(status=Status.CANCELLED, code=-1, usage=Usage())
-_VANISHED = Exit(status=Status.SANDBOX_ERROR, code=-1, usage=Usage(), detail="the worker did not die")
+_NOT_TAKEN = Exit(status=Status.CANCELLED, code=-1, usage=ProcessUsage())
+_VANISHED = Exit(status=Status.SANDBOX_ERROR, code=-1, usage=ProcessUsage(), detail="the worker did not die")
 
 
 class OnOutput(Protocol):
@@ -65,7 +65,7 @@ class OnOutput(Protocol):
         """`skipped`: how many more bytes were written that nobody read."""
 
 
-class Answer(NamedTuple):
+class CallReply(NamedTuple):
     kind: str
     text: str
     wall_us: int
@@ -84,18 +84,18 @@ class Lost(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One function call on its way. `future` gets the Answer, or Lost."""
+    """One function call on its way. `future` gets the CallReply, or Lost."""
 
     seq: int
     message: bytes
-    future: asyncio.Future[Answer | Lost]
+    future: asyncio.Future[CallReply | Lost]
     #: The digest of the function that this message brings along, if it does.
     brings: str | None
     on_output: OnOutput
     sent_at: float = 0.0
 
 
-class Worker:
+class WorkerHandle:
     """The agent's side of one worker process. Calls are served strictly in the order they were sent."""
 
     def __init__(
@@ -107,7 +107,7 @@ class Worker:
         theirs: socket.socket,
         files: tuple[int, int],
         workdir: Path,
-        clock: Clock,
+        clock: AgentClock,
     ) -> None:
         self.key = key
         self.workdir = workdir
@@ -420,7 +420,7 @@ def output_file(folder: Path) -> int:
     return fd
 
 
-def _parse(data: bytes) -> tuple[int, Answer, list[int]] | None:
+def _parse(data: bytes) -> tuple[int, CallReply, list[int]] | None:
     """None for anything but an answer of exactly the expected shape."""
     try:
         seq, kind, text, wall_us, cpu_us, rss_kb, outputs, stdout, stderr, failed = json.loads(data)
@@ -433,4 +433,4 @@ def _parse(data: bytes) -> tuple[int, Answer, list[int]] | None:
         return None
     if type(outputs) is not bool:
         return None
-    return seq, Answer(kind, text, wall_us, cpu_us, rss_kb, outputs, failed), [stdout, stderr]
+    return seq, CallReply(kind, text, wall_us, cpu_us, rss_kb, outputs, failed), [stdout, stderr]

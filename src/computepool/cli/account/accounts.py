@@ -180,11 +180,14 @@ def list_accounts(*, limit: Limit = 100, json: Json = False) -> None:
     if json:
         output.print_json(found)
         return
-    rows = [(a.id, a.name, ", ".join(a.roles), _conduct(a), output.ago(a.created_at_ms)) for a in found]
+    rows = [
+        (a.id, a.name, ", ".join(a.roles), _submitter_reputation(a), output.ago(a.created_at_ms))
+        for a in found
+    ]
     output.print_table(("ID", "NAME", "ROLES", "CONDUCT", "CREATED"), rows, empty="No accounts.")
 
 
-def _conduct(account: AccountView) -> str:
+def _submitter_reputation(account: AccountView) -> str:
     known = account.conduct
     if known is None or known.changed_at_ms is None:
         return ""

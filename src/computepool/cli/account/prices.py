@@ -117,7 +117,7 @@ def set_prices(
       pool prices set --file prices.json
     """
     from computepool.protocol.money.credits import PricesRequest
-    from computepool.sdk.jobs.options import validated
+    from computepool.sdk.jobs.options import validate
 
     prices = open_pool().prices
     table = _from_file(file) if file is not None else _editable(prices.show())
@@ -129,7 +129,7 @@ def set_prices(
         table["fee_ppm"] = _ppm(fee)
     table["tiers"] = {**table["tiers"], **_rates(tier, what="--tier")}
     table["regions"] = {**table["regions"], **_rates(region, what="--region")}
-    changed = prices.change(validated(PricesRequest, **table))
+    changed = prices.change(validate(PricesRequest, **table))
     if json:
         output.print_json(changed)
     else:

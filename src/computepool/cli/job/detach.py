@@ -1,4 +1,4 @@
-"""Who stops waiting, or must, is told what becomes of the work and how to come back to it."""
+"""Tells a person who stops waiting what becomes of the work, and how to come back to it."""
 
 from __future__ import annotations
 

@@ -124,14 +124,14 @@ def _print_attempt(attempt: AttemptUsage) -> None:
         ("card memory", attempt.vram_mb, " MB"),
     )
     rows = [
-        (name, sparkline(_fitted(values)), f"{values[-1]}{unit}", f"{max(values)}{unit}")
+        (name, sparkline(_fit(values)), f"{values[-1]}{unit}", f"{max(values)}{unit}")
         for name, values, unit in columns
         if values
     ]
     output.print_table(("", "", "LAST", "MOST"), rows, empty="")
 
 
-def _fitted(values: list[int]) -> list[int]:
+def _fit(values: list[int]) -> list[int]:
     """The highest of neighbours, where there are more than fit."""
     step = -(-len(values) // _COLUMNS)
     return [max(values[start : start + step]) for start in range(0, len(values), step)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from computepool.cli import output
-from computepool.cli.options import REST, Json, accepts, checks, merged, open_pool, requirements, terms
+from computepool.cli.options import REST, Json, accepts, checks, merge, open_pool, requirements, terms
 from computepool.core.money.money import format_credits, free_or_reserved
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def quote(
       pool quote --cores 4 --slices 100 --budget 250 -- ffmpeg -i in.mp4 outputs/out.webm
       pool quote --type ml
     """
-    work = open_pool().options(**merged(needs, more, trust))
+    work = open_pool().options(**merge(needs, more, trust))
     if file is not None and not json and (sentence := work.dependencies(file).sentence):
         output.note(sentence)
     print_quote(ask(work, file, ctx.meta.get(REST, []), items=slices or 1), json=json)

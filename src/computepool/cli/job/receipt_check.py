@@ -20,12 +20,12 @@ from computepool.protocol.money.receipts import Receipt, ReceiptRun, ReceiptTran
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ReceiptCheck:
     ok: bool
     text: str
 
 
-def check(document: dict[str, Any], *, trusted: Mapping[str, str]) -> list[Check]:
+def check(document: dict[str, Any], *, trusted: Mapping[str, str]) -> list[ReceiptCheck]:
     """`document` as it was read; `trusted`: the hub's keys by name, from elsewhere than the receipt (may be empty)."""
     receipt = SignedReceipt.model_validate(document).receipt
     return [
@@ -41,7 +41,7 @@ def _runs(receipt: Receipt) -> list[ReceiptRun]:
     return [receipt, *receipt.confirmed_by, *receipt.continued_from]
 
 
-def _run(receipt: Receipt, run: ReceiptRun) -> Iterator[Check]:
+def _run(receipt: Receipt, run: ReceiptRun) -> Iterator[ReceiptCheck]:
     yield from _price(receipt, run)
     yield from _time(receipt, run)
     yield from _amounts(run)
@@ -50,7 +50,9 @@ def _run(receipt: Receipt, run: ReceiptRun) -> Iterator[Check]:
 # the signature
 
 
-def _signature(document: dict[str, Any], receipt: Receipt, trusted: Mapping[str, str]) -> Iterator[Check]:
+def _signature(
+    document: dict[str, Any], receipt: Receipt, trusted: Mapping[str, str]
+) -> Iterator[ReceiptCheck]:
     try:
         signed = receipts.is_signed(document, receipt.key)
     except (ComputePoolError, ValueError):
@@ -72,7 +74,7 @@ def _signature(document: dict[str, Any], receipt: Receipt, trusted: Mapping[str,
 # the price
 
 
-def _price(receipt: Receipt, run: ReceiptRun) -> Iterator[Check]:
+def _price(receipt: Receipt, run: ReceiptRun) -> Iterator[ReceiptCheck]:
     table = run.prices
     reference = table.base * table.tier_rate * table.region_rate // (pricing.PERCENT * pricing.PERCENT)
     low, high = reference // table.spot_range, reference * table.spot_range
@@ -105,7 +107,7 @@ def _price(receipt: Receipt, run: ReceiptRun) -> Iterator[Check]:
 # time
 
 
-def _time(receipt: Receipt, run: ReceiptRun) -> Iterator[Check]:
+def _time(receipt: Receipt, run: ReceiptRun) -> Iterator[ReceiptCheck]:
     times = [run.leased_at_ms, run.started_at_ms, run.finished_at_ms]
     if (
         run.billed_ms
@@ -133,7 +135,7 @@ def _time(receipt: Receipt, run: ReceiptRun) -> Iterator[Check]:
 # amounts
 
 
-def _amounts(run: ReceiptRun) -> Iterator[Check]:
+def _amounts(run: ReceiptRun) -> Iterator[ReceiptCheck]:
     charge = pricing.charge_of(run.price, run.billed_ms)
     yield _either(
         run.charge == charge,
@@ -149,7 +151,7 @@ def _amounts(run: ReceiptRun) -> Iterator[Check]:
     )
 
 
-def _refund(receipt: Receipt) -> Iterator[Check]:
+def _refund(receipt: Receipt) -> Iterator[ReceiptCheck]:
     total = sum(run.charge for run in _runs(receipt))
     yield _either(
         receipt.refund == receipt.hold - total >= 0,
@@ -176,7 +178,7 @@ def _refund(receipt: Receipt) -> Iterator[Check]:
 # the ledger
 
 
-def _transfers(receipt: Receipt) -> Iterator[Check]:
+def _transfers(receipt: Receipt) -> Iterator[ReceiptCheck]:
     settled = [row for row in receipt.transfers if row.tx_key == f"settle:{receipt.job_id}"]
     held = [row for row in receipt.transfers if row.kind == Kind.HOLD]
     yield _either(
@@ -203,7 +205,7 @@ def _transfers(receipt: Receipt) -> Iterator[Check]:
 
 
 def _sides(rows: list[ReceiptTransfer]) -> dict[tuple[str, str, str], int]:
-    """Amounts by kind and accounts; refunds may go back to two purses of the submitter."""
+    """Amounts by kind and accounts; refunds may go back to two balances of the submitter."""
     found: dict[tuple[str, str, str], int] = {}
     for row in rows:
         target = "back" if row.kind == Kind.REFUND and row.credit in _own(row.debit) else row.credit
@@ -245,7 +247,7 @@ def _is_hold(row: ReceiptTransfer, receipt: Receipt) -> bool:
     )
 
 
-def _chain(rows: list[ReceiptTransfer]) -> Iterator[Check]:
+def _chain(rows: list[ReceiptTransfer]) -> Iterator[ReceiptCheck]:
     broken = [row.seq for row in rows if ledger.chain_hash(row.previous, row.model_dump()) != row.hash]
     yield _either(
         not broken and bool(rows),
@@ -264,8 +266,8 @@ def _chain(rows: list[ReceiptTransfer]) -> Iterator[Check]:
     )
 
 
-def _either(ok: bool, holds: str, fails: str) -> Check:
-    return Check(ok, holds if ok else fails)
+def _either(ok: bool, holds: str, fails: str) -> ReceiptCheck:
+    return ReceiptCheck(ok, holds if ok else fails)
 
 
 def _money(amount: int) -> str:

@@ -15,7 +15,7 @@ from typer.core import TyperCommand
 from computepool.cli import output
 from computepool.cli.job import quote
 from computepool.cli.job.detach import goes_on
-from computepool.cli.options import REST, Json, accepts, checks, merged, open_pool, requirements, terms
+from computepool.cli.options import REST, Json, accepts, checks, merge, open_pool, requirements, terms
 from computepool.core.money.money import format_credits, free_or_reserved
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def submit(
             "it names one job of a group: give --group, without --slices.", param_hint="--key"
         )
     pool, rest = open_pool(), ctx.meta.get(REST, [])
-    work = pool.options(**merged(needs, more, trust, {"impossible": impossible}))
+    work = pool.options(**merge(needs, more, trust, {"impossible": impossible}))
     _note_dependencies(work, file, json=json)
     if ask:
         quote.print_quote(quote.ask(work, file, rest, items=slices or 1), json=json)
@@ -158,9 +158,9 @@ def _send(
     pool: Pool, work: Submitter, spec: JobSpec, *, slices: int | None, group: str | None, key: str | None
 ) -> SubmitReply:
     from computepool.protocol.jobs.jobs import Item
-    from computepool.sdk.jobs.options import validated
+    from computepool.sdk.jobs.options import validate
 
-    item = validated(Item, key=key)
+    item = validate(Item, key=key)
     group_id = None if group is None else pool.groups.find_or_create(group).id
     if slices and group_id is None:
         group_id = pool.groups.create(spec.name, kind="slices").id

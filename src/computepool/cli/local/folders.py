@@ -1,4 +1,4 @@
-"""Where a machine keeps the pool's data: one base folder, the hub's and the node's part in it."""
+"""The folders of the pool's data on a machine: one base folder, the hub's and the node's part in it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from computepool.cli import output
 from computepool.cli.confirmation import Yes, confirm
 from computepool.cli.local.folders import data_folder, node_folder
 from computepool.cli.local.hub import check_port
-from computepool.cli.local.local_pool import NODE_START_S, Together, program, signed_in, status_line
+from computepool.cli.local.local_pool import NODE_START_S, LocalPool, program, signed_in, status_line
 from computepool.cli.node import codes
 from computepool.cli.node import options as node_options
 from computepool.cli.node.options import CODE_ENV, Cores, Elastic, Net, Properties, Ram, Reset, Tags
@@ -41,7 +41,7 @@ MESH_SETTINGS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class HostConfig:
     """What a host is, kept in its folder, so that the next start needs its name alone. The node keeps what it lends."""
 
     name: str
@@ -51,7 +51,7 @@ class Host:
     bind_public: str = "no"
 
 
-_FIELDS = {field.name for field in fields(Host)}
+_FIELDS = {field.name for field in fields(HostConfig)}
 
 
 def lending(
@@ -149,12 +149,12 @@ def host(
     me = _agreed(_remembered(base), chosen, yes=yes, given=given)
     codes.checked(code)
     run = _join if me.peer else _begin
-    with Together(base) as machine:
+    with LocalPool(base) as machine:
         run(machine, me, lent, code=code, json=json)
 
 
 # ------------------------------------------------------------ the two ways to be a host
-def _begin(machine: Together, me: Host, lent: list[str], *, code: str | None, json: bool) -> None:
+def _begin(machine: LocalPool, me: HostConfig, lent: list[str], *, code: str | None, json: bool) -> None:
     """Hub and node."""
     address = _address(me.bind_public)
     listen = address if _is_ip(address) else "0.0.0.0"
@@ -185,7 +185,7 @@ def _begin(machine: Together, me: Host, lent: list[str], *, code: str | None, js
     machine.wait()
 
 
-def _join(machine: Together, me: Host, lent: list[str], *, code: str | None, json: bool) -> None:
+def _join(machine: LocalPool, me: HostConfig, lent: list[str], *, code: str | None, json: bool) -> None:
     address = _address(me.bind_public)
     own = url_of(address if address != LOOPBACK else me.name, me.port)
     if own == me.peer:  # several hosts on one machine
@@ -209,7 +209,7 @@ def _join(machine: Together, me: Host, lent: list[str], *, code: str | None, jso
     machine.wait()
 
 
-def _options(me: Host, url: str) -> list[str]:
+def _options(me: HostConfig, url: str) -> list[str]:
     return ["--name", me.name, "--mesh-version", me.mesh_version, "--url", url]
 
 
@@ -255,10 +255,10 @@ def _connected(base: Path) -> bool:
 
 
 # ------------------------------------------------------------ what it was before
-def _remembered(base: Path) -> Host | None:
+def _remembered(base: Path) -> HostConfig | None:
     try:
         kept: dict[str, Any] = jsonlib.loads((base / _MEMORY).read_text())
-        return Host(**{name: value for name, value in kept.items() if name in _FIELDS})
+        return HostConfig(**{name: value for name, value in kept.items() if name in _FIELDS})
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
@@ -269,13 +269,13 @@ def _remembered(base: Path) -> Host | None:
         ) from error
 
 
-def _remember(me: Host, base: Path) -> None:
+def _remember(me: HostConfig, base: Path) -> None:
     fresh = base / f".{_MEMORY}.{os.getpid()}"
     fresh.write_text(jsonlib.dumps(asdict(me), indent=2) + "\n")
     fresh.replace(base / _MEMORY)
 
 
-def _agreed(before: Host | None, name: str, *, yes: bool, given: dict[str, Any]) -> Host:
+def _agreed(before: HostConfig | None, name: str, *, yes: bool, given: dict[str, Any]) -> HostConfig:
     """What was asked for, and for the rest what it was; what would make it another host is refused or asked about."""
     from computepool.core.errors import BadRequest, Conflict
     from computepool.sdk.client.config import hub_url
@@ -289,7 +289,7 @@ def _agreed(before: Host | None, name: str, *, yes: bool, given: dict[str, Any])
             field="mesh_version",
         )
     if before is None:
-        return Host(name=name, **given)
+        return HostConfig(name=name, **given)
     if name != before.name:
         raise Conflict(f"This folder belongs to the host {before.name}. Choose another one with --data.")
     if given.get("peer", before.peer) and not before.peer:
@@ -300,7 +300,7 @@ def _agreed(before: Host | None, name: str, *, yes: bool, given: dict[str, Any])
     return me
 
 
-def _ask(before: Host, me: Host) -> None:
+def _ask(before: HostConfig, me: HostConfig) -> None:
     """Somebody who starts it with other words than before may have meant another host."""
     if me.peer != before.peer:
         output.note(
@@ -357,16 +357,16 @@ def _is_ip(address: str) -> bool:
 
 
 # ------------------------------------------------------------ what it says
-def _of_version(me: Host) -> str:
+def _of_version(me: HostConfig) -> str:
     return f" (mesh version {me.mesh_version})" if me.mesh_version else ""
 
 
-def _facts(me: Host, machine: Together, *, url: str) -> dict[str, Any]:
+def _facts(me: HostConfig, machine: LocalPool, *, url: str) -> dict[str, Any]:
     kept = {"name": me.name, "url": url, "mesh_version": me.mesh_version, "data": str(machine.base)}
     return {**kept, "peer": me.peer or None}
 
 
-def _begun(me: Host, ready: dict[str, Any], *, alone: bool) -> list[str]:
+def _begun(me: HostConfig, ready: dict[str, Any], *, alone: bool) -> list[str]:
     until = output.moment(ready["code_expires_at_ms"])
     lines = [
         f"{me.name} is hub and host of a mesh at {ready['url']}{_of_version(me)}",

@@ -34,7 +34,7 @@ class Stopped(Exception):
     """Ctrl-C or SIGTERM."""
 
 
-class Together:
+class LocalPool:
     """The processes of one folder. Leaving the block stops them, the node first: it gives back what it has not started."""
 
     def __init__(self, base: Path) -> None:
@@ -43,7 +43,7 @@ class Together:
         self._stop = threading.Event()
         self._lock = -1
 
-    def __enter__(self) -> Together:
+    def __enter__(self) -> LocalPool:
         self.base.mkdir(mode=0o755, parents=True, exist_ok=True)
         self._lock_folder()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -128,7 +128,7 @@ class Together:
                 )
 
 
-def signed_in(machine: Together, url: str, key: str) -> Pool:
+def signed_in(machine: LocalPool, url: str, key: str) -> Pool:
     """When the hub answers. The CLI in the next terminal is signed in at once."""
     from computepool.sdk import connect
     from computepool.sdk.client.config import Config, config_path, load_config, save_config, save_hub_keys

@@ -13,7 +13,7 @@ from computepool.cli import output
 from computepool.cli.local.browser import has_screen, opened
 from computepool.cli.local.folders import data_folder
 from computepool.cli.local.hub import check_port
-from computepool.cli.local.local_pool import NODE_START_S, Together, program, signed_in, status_line
+from computepool.cli.local.local_pool import NODE_START_S, LocalPool, program, signed_in, status_line
 from computepool.cli.node.options import Net
 from computepool.cli.options import Json
 
@@ -49,7 +49,7 @@ def up(
     """
     base = data_folder(data)
     check_port(host, port)
-    with Together(base) as machine:
+    with LocalPool(base) as machine:
         wanted = [] if net is None else ["--net" if net else "--no-net"]
         lent = wanted if node else None
         link = _run(machine, host=host, port=port, lent=lent, json=json)
@@ -57,7 +57,7 @@ def up(
             machine.wait()
 
 
-def _run(machine: Together, *, host: str, port: int, lent: list[str] | None, json: bool) -> str:
+def _run(machine: LocalPool, *, host: str, port: int, lent: list[str] | None, json: bool) -> str:
     """`lent`: options of this machine's node; None: it is not lent. Gives the link that signs in."""
     shown = host if ":" not in host else f"[{host}]"
     url = f"http://{_WILDCARDS.get(host, shown)}:{port}"

@@ -160,14 +160,14 @@ def _earned(config: AgentConfig, known: Identity) -> OwnNodeView | None:
 def _ask(config: AgentConfig, known: Identity, question: Any) -> Any:
     import asyncio
 
-    from computepool.agent.clock import SystemClock
+    from computepool.agent.clock import SystemAgentClock
     from computepool.agent.hub_link.hub_client import HubClient
 
-    async def asked() -> Any:
-        client = HubClient(config.hub_urls, clock=SystemClock(), limits=config.limits, identity=known)
+    async def ask() -> Any:
+        client = HubClient(config.hub_urls, clock=SystemAgentClock(), limits=config.limits, identity=known)
         try:
             return await question(client)
         finally:
             await client.close()
 
-    return asyncio.run(asked())
+    return asyncio.run(ask())

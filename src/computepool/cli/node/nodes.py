@@ -123,7 +123,7 @@ def enroll(*, json: Json = False, given: dict[str, Any], where: dict[str, Any]) 
     import asyncio
 
     from computepool.agent import main
-    from computepool.agent.clock import SystemClock
+    from computepool.agent.clock import SystemAgentClock
     from computepool.agent.config import prepare_data_dir
     from computepool.agent.hub_link import identity
     from computepool.agent.hub_link.hub_client import HubClient
@@ -142,7 +142,7 @@ def enroll(*, json: Json = False, given: dict[str, Any], where: dict[str, Any]) 
     machine = main.inspect(config)
 
     async def exchange() -> identity.Identity:
-        clock = SystemClock()
+        clock = SystemAgentClock()
         client = HubClient(config.hub_urls, clock=clock, limits=config.limits)
         try:
             return await main.enrol(config, machine.profile, client, clock=clock)
@@ -322,11 +322,11 @@ def _trust_fields(known: ReputationView) -> list[tuple[str, output.Cell]]:
         ("tenure", f"{known.tenure_days} days, {known.verified_days} of them verified"),
         ("trusted with", cap),
         ("streak", f"{known.streak} verified in a row"),
-        ("strikes", _strikes(known)),
+        ("strikes", _violations(known)),
     ]
 
 
-def _strikes(known: ReputationView) -> str:
+def _violations(known: ReputationView) -> str:
     """Only the last few are remembered by their time; once a node is banned that says nothing any more."""
     if known.banned_at_ms is not None:
         return f"{known.strikes}: banned {output.ago(known.banned_at_ms)}"

@@ -73,7 +73,7 @@ def show(*, add: Add = None, data: Data = None, json: Json = False) -> None:
     """
     from computepool.agent.execution.job_environment import prepare_runtime
 
-    _print(prepare_runtime(_cache(data), add=add or _kept(data)), json=json)
+    _print(prepare_runtime(_cache(data), add=add or _saved_additions(data)), json=json)
 
 
 @app.command()
@@ -87,7 +87,7 @@ def export(file: File, *, add: Add = None, data: Data = None, json: Json = False
     from computepool.agent.execution.job_environment import prepare_runtime
     from computepool.agent.sandbox.runtime import archive
 
-    made = prepare_runtime(_cache(data), add=add or _kept(data))
+    made = prepare_runtime(_cache(data), add=add or _saved_additions(data))
     archive.write(made, file)
     _print(made, json=json)
 
@@ -128,7 +128,7 @@ def reset(*, data: Data = None, json: Json = False) -> None:
 
     cache = _cache(data)
     (runtime.open_store(cache) / runtime.CHOSEN).unlink(missing_ok=True)
-    _print(prepare_runtime(cache, add=_kept(data)), json=json)
+    _print(prepare_runtime(cache, add=_saved_additions(data)), json=json)
 
 
 def _cache(data: Path | None) -> Path:
@@ -139,7 +139,7 @@ def _cache(data: Path | None) -> Path:
     return folder / "cache"
 
 
-def _kept(data: Path | None) -> tuple[str, ...]:
+def _saved_additions(data: Path | None) -> tuple[str, ...]:
     """What the node's last start added."""
     from computepool.agent.owner import saved_options
 

@@ -1,4 +1,4 @@
-"""What the node on this machine is doing, in words: `pool node status`, and the answer to pause, resume and drain."""
+"""The status of the node on this machine, in words: `pool node status`, and the answer to pause, resume and drain."""
 
 from __future__ import annotations
 

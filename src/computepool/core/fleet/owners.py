@@ -1,4 +1,4 @@
-"""What all nodes of an owner hold together of others' jobs: a bound for one node alone would be met by bringing more of them.
+"""Jobs of others that all nodes of an owner hold: a bound for one node alone would be met by bringing more of them.
 
 Columns by the owner's number, as the nodes' rows name it. Soft state like the fleet's, of the nodes that are here.
 """
@@ -53,9 +53,9 @@ class Owners:
 
     def _grow(self, owner: int) -> None:
         while owner >= self.busy.size:
-            self.busy, self.held = (_doubled(column, 0) for column in (self.busy, self.held))
-            self.caps = _doubled(self.caps, UNBOUND)
+            self.busy, self.held = (_double(column, 0) for column in (self.busy, self.held))
+            self.caps = _double(self.caps, UNBOUND)
 
 
-def _doubled(column: NDArray[np.int64], rest: int) -> NDArray[np.int64]:
+def _double(column: NDArray[np.int64], rest: int) -> NDArray[np.int64]:
     return np.append(column, np.full(column.size, rest, np.int64))

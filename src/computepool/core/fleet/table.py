@@ -49,7 +49,7 @@ class Table:
         self.newcomer = np.zeros(rows, np.bool_)  # owes dues: one job of others at a time
         self.banned = np.zeros(rows, np.bool_)  # three wrong results: nothing of others
         self.last_used = np.zeros(rows, np.int64)
-        # What jobs without and with a GPU cost there (numbers of classes, see rowprices.py), what the owner wants
+        # What jobs without and with a GPU cost there (numbers of classes, see row_prices.py), what the owner wants
         # at least, and whether today's price pays that.
         self.cpu_class = np.zeros(rows, np.intp)
         self.gpu_class = np.zeros(rows, np.intp)

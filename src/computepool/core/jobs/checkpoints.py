@@ -38,7 +38,7 @@ _SENTENCES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class StoredCheckpoint:
     """The job's checkpoint of this moment, as far as the rules need it."""
 
     attempt_no: int
@@ -49,7 +49,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class ReportedCheckpoint:
     """What a node says of a new one."""
 
     attempt_no: int
@@ -59,7 +59,9 @@ class Said:
     files: int = 1
 
 
-def refusal(kept: Kept | None, said: Said, *, now_ms: int, gap_ms: int) -> Refusal | None:
+def refusal(
+    kept: StoredCheckpoint | None, said: ReportedCheckpoint, *, now_ms: int, gap_ms: int
+) -> Refusal | None:
     """None: it may be kept. The last word of an attempt is never too soon, but there is only one."""
     if not said.files:
         return Refusal.EMPTY
@@ -110,7 +112,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RunPart:
     """What an attempt contributed to a run."""
 
     number: int
@@ -118,7 +120,9 @@ class Part:
     charge: int
 
 
-def contributions(links: Mapping[int, Link], last: int, *, money: int, longest_ms: int) -> tuple[Part, ...]:
+def contributions(
+    links: Mapping[int, Link], last: int, *, money: int, longest_ms: int
+) -> tuple[RunPart, ...]:
     """What the attempts before `last` contributed to its run, oldest first; each within what money and time are left."""
     chain: list[tuple[Link, int]] = []
     link = links[last]
@@ -127,15 +131,15 @@ def contributions(links: Mapping[int, Link], last: int, *, money: int, longest_m
         before = links[link.resumed_no]
         chain.append((before, link.resumed_ms))
         link = before
-    parts: list[Part] = []
+    parts: list[RunPart] = []
     for each, ms in reversed(chain):
         affordable = affordable_ms(each.price, money)
         billed = max(0, min(ms, longest_ms, ms if affordable is None else affordable))
-        parts.append(Part(each.number, billed, charge_of(each.price, billed)))
+        parts.append(RunPart(each.number, billed, charge_of(each.price, billed)))
         money -= parts[-1].charge
         longest_ms -= billed
     return tuple(parts)
 
 
-def spent(parts: Sequence[Part]) -> int:
+def spent(parts: Sequence[RunPart]) -> int:
     return sum(part.charge for part in parts)

@@ -1,4 +1,4 @@
-"""Whether the standard output that a node sent is what it reported, as far as that can be told.
+"""Compares the standard output that a node sent with what it reported, as far as that can be told.
 
 Pure rules. A report names the text by its digest and its length in characters; both are compared between runs. What the
 hub has of the text is compared with them here. Standard error is never compared.

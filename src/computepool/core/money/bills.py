@@ -38,33 +38,33 @@ class Bill:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BillLine:
     label: str
     amount: int | None
     text: str
 
 
-def lines(bill: Bill) -> list[Line]:
+def lines(bill: Bill) -> list[BillLine]:
     """Every factor, in the order in which they were multiplied. On one's own node there is none."""
     if bill.own and not bill.price:
         free = f"{_money(bill.charge)}: the node belongs to the submitter"
-        return [Line("time", None, seconds(bill.billed_ms)), Line("charge", bill.charge, free)]
+        return [BillLine("time", None, seconds(bill.billed_ms)), BillLine("charge", bill.charge, free)]
     table, zone = bill.table, bill.zone
     unit = unit_name(zone)
     reference = table.reference(zone)
     tier, region = table.tier_rate(zone.tier), table.region_rate(zone.region)
     return [
-        Line("base", table.base, f"{_money(table.base)} per {unit}-hour, by price table {table.version}"),
-        Line("tier", None, f"× {rate(tier)} for {zone.tier}"),
-        Line("region", None, f"× {rate(region)} for {zone.region or 'no region'}"),
-        Line("reference", reference, f"= {_money(reference)} per {unit}-hour"),
-        Line("spot", bill.spot, _spot_words(bill, reference)),
-        Line("units", None, f"× {units_words(bill.units, zone)}"),
-        Line("price", bill.price, f"= {_money(bill.price)} per hour for the whole job"),
-        Line("time", None, f"× {seconds(bill.billed_ms)}"),
-        Line("charge", bill.charge, f"= {_money(bill.charge)}, rounded down"),
-        Line("fee", bill.fee, f"− {_money(bill.fee)}, {share(table.fee_ppm)} for the platform"),
-        Line("pay", bill.pay, f"= {_money(bill.pay)} for the owner of {bill.node_name}"),
+        BillLine("base", table.base, f"{_money(table.base)} per {unit}-hour, by price table {table.version}"),
+        BillLine("tier", None, f"× {rate(tier)} for {zone.tier}"),
+        BillLine("region", None, f"× {rate(region)} for {zone.region or 'no region'}"),
+        BillLine("reference", reference, f"= {_money(reference)} per {unit}-hour"),
+        BillLine("spot", bill.spot, _spot_words(bill, reference)),
+        BillLine("units", None, f"× {units_words(bill.units, zone)}"),
+        BillLine("price", bill.price, f"= {_money(bill.price)} per hour for the whole job"),
+        BillLine("time", None, f"× {seconds(bill.billed_ms)}"),
+        BillLine("charge", bill.charge, f"= {_money(bill.charge)}, rounded down"),
+        BillLine("fee", bill.fee, f"− {_money(bill.fee)}, {share(table.fee_ppm)} for the platform"),
+        BillLine("pay", bill.pay, f"= {_money(bill.pay)} for the owner of {bill.node_name}"),
     ]
 
 

@@ -200,7 +200,7 @@ def _split(jobs: int, units: Sequence[int], *, weights: Sequence[int], beside: i
     ]
 
 
-def merged(levels: Sequence[tuple[int, int]], most: int) -> list[tuple[int, int]]:
+def merge(levels: Sequence[tuple[int, int]], most: int) -> list[tuple[int, int]]:
     """At most so many (price, units), neighbours taken together under the last of their prices."""
     size = max(1, -(-len(levels) // most))
     groups = [levels[start : start + size] for start in range(0, len(levels), size)]

@@ -1,4 +1,4 @@
-"""Who pays whom: the legs of every movement of money, and the hash that chains them. Values in, legs out.
+"""Ledger rules: the legs of every movement of money, and the hash that chains them. Values in, legs out.
 
 A leg moves an amount from one ledger account (debit) to another (credit), in one row, so money can neither appear nor
 vanish. Legs of zero are left out. The name of a ledger account says whose it is and what for:
@@ -98,7 +98,7 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class RunShare:
     """What one more run of the same job brings its owner and the platform."""
 
     owner_id: str
@@ -106,12 +106,12 @@ class Share:
     fee: int
 
 
-def share(owner_id: str, *, charge: int, table: PriceTable) -> Share:
+def share(owner_id: str, *, charge: int, table: PriceTable) -> RunShare:
     fee = table.fee_of(charge)
-    return Share(owner_id=owner_id, pay=charge - fee, fee=fee)
+    return RunShare(owner_id=owner_id, pay=charge - fee, fee=fee)
 
 
-def split(*, held: int, charge: int, table: PriceTable, others: Sequence[Share] = ()) -> Split:
+def split(*, held: int, charge: int, table: PriceTable, others: Sequence[RunShare] = ()) -> Split:
     rest = held - sum(other.pay + other.fee for other in others)
     if not 0 <= charge <= rest:
         raise InvariantViolation(f"a charge of {charge} does not fit a hold of {rest}")
@@ -120,7 +120,7 @@ def split(*, held: int, charge: int, table: PriceTable, others: Sequence[Share] 
 
 
 def settle(
-    account_id: str, *, owner_id: str, parts: Split, earned: int, others: Sequence[Share] = ()
+    account_id: str, *, owner_id: str, parts: Split, earned: int, others: Sequence[RunShare] = ()
 ) -> list[Leg]:
     """Resolve a hold: the node's owner is paid, the platform takes its fee, the rest goes back where it came from.
 

@@ -206,13 +206,13 @@ class Word(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class BankReply:
     word: Word
     ref: str | None = None  #: the bank's own id for the payout
     words: str = ""  #: why, as the bank put it
 
 
-class Asked(StrEnum):
+class BankRequest(StrEnum):
     """What was said before the answer."""
 
     SUBMIT = "submit"  #: for the first time: nobody has sent this order before
@@ -226,7 +226,7 @@ class Step:
     why: Why
 
 
-def judge(answer: Answer, asked: Asked) -> Step | None:
+def judge(answer: BankReply, asked: BankRequest) -> Step | None:
     """Where the answer leads. None: it tells nothing new.
 
     A refusal ends a payout only where it cannot be about another copy of the order: the first time it is sent, or when
@@ -236,16 +236,16 @@ def judge(answer: Answer, asked: Asked) -> Step | None:
         return Step(PayoutState.PAID, Why.BANK_PAID)
     if answer.word is Word.PROCESSING:
         return Step(PayoutState.SUBMITTED, Why.PROCESSING)
-    if answer.word is Word.REFUSED and asked is Asked.SUBMIT_AGAIN:
+    if answer.word is Word.REFUSED and asked is BankRequest.SUBMIT_AGAIN:
         return Step(PayoutState.UNKNOWN, Why.REFUSED_AGAIN)
     if answer.word is Word.REFUSED:
         return Step(PayoutState.FAILED, Why.BANK_REFUSED)
-    if asked is Asked.LOOK_UP:
+    if asked is BankRequest.LOOK_UP:
         return None
     return Step(PayoutState.UNKNOWN, Why.NO_ANSWER)
 
 
-def contradicts(state: PayoutState, answer: Answer) -> bool:
+def contradicts(state: PayoutState, answer: BankReply) -> bool:
     """What a person must look at: the ledger has it one way, and the bank says the other.
 
     `processing` is no contradiction: what a bank tells may come late.

@@ -1,4 +1,4 @@
-"""What a job costs: the versioned price table, and the whole-number arithmetic from an hourly price to a bill.
+"""The price of a job: the versioned price table, and the whole-number arithmetic from an hourly price to a bill.
 
 A *unit* is what one price is for: a core for jobs without a GPU, a card for jobs with one. Units are counted in
 thousandths, so that half a core, or a share of a card's memory, is a whole number too.

@@ -1,4 +1,4 @@
-"""How long a run may be billed: by what agreeing runs took, and by what the program usually takes.
+"""The billable time of a run: by what agreeing runs took, and by what the program usually takes.
 
 Pure rules over whole milliseconds. Slower hardware may take longer than faster, by the speeds of their tiers; a faster one
 need not be faster, because not every job uses what makes it so. A run's time is its node's word: this bounds it from above.
@@ -36,7 +36,7 @@ class Timed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tolerance:
+class TimeTolerance:
     """So many times as long, and so much longer, is still the same."""
 
     percent: int
@@ -46,7 +46,7 @@ class Tolerance:
         return ms * self.percent // 100 + self.grace_ms
 
 
-def allowed_ms(runs: Sequence[Timed], place: int, within: Tolerance) -> int:
+def allowed_ms(runs: Sequence[Timed], place: int, within: TimeTolerance) -> int:
     """What one of several agreeing runs may be billed: by the shorter of two, of more by their (lower) median."""
     run = runs[place]
     as_here = sorted(other.as_on(run) for other in runs)
@@ -66,7 +66,7 @@ class RunTimes:
         if len(self._programs) > _PROGRAMS_MAX:
             self._programs.popitem(last=False)
 
-    def is_long(self, program: str, run: Timed, within: Tolerance) -> bool:
+    def is_long(self, program: str, run: Timed, within: TimeTolerance) -> bool:
         """Whether it took far longer than nine in ten of those before."""
         known = self._programs.get(program)
         if known is None or len(known) < _RUNS_MIN or run.ms <= within.grace_ms:

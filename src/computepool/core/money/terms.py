@@ -1,4 +1,4 @@
-"""What a submission may cost at most: the ceiling it gets when it names none, and the money set aside for it.
+"""The cost limit of a submission: the ceiling it gets when it names none, and the money set aside for it.
 
 The submitter learns both before anything runs; nothing that happens afterwards can make a job cost more.
 """
@@ -20,7 +20,7 @@ from computepool.core.money.money import AMOUNT_MAX, format_credits
 from computepool.core.money.pricing import PriceTable, Zone, charge_of, price_of, units_of
 from computepool.core.placement.gates import could_run
 from computepool.core.resources import CPU_TIER, CPU_TIERS, UNKNOWN_GPU_TIER, Requirements, Shape
-from computepool.core.trust.verification import NO_CHECKS, Policy
+from computepool.core.trust.verification import NO_CHECKS, VerificationPolicy
 
 #: Who names no ceiling accepts the price to double before the job starts.
 HEADROOM = 2
@@ -38,12 +38,12 @@ class Terms:
     ceiling: int  #: per hour, for one job
     hold_each: int
     hold_total: int
-    policy: Policy = NO_CHECKS  #: the hold pays for all the runs that it may take
+    policy: VerificationPolicy = NO_CHECKS  #: the hold pays for all the runs that it may take
     own_node: bool = False  #: a node of the submitter's could run it, for nothing
 
 
 def agree(
-    *, ceiling: int, timeout_ms: int, items: int, budget: int | None, policy: Policy = NO_CHECKS
+    *, ceiling: int, timeout_ms: int, items: int, budget: int | None, policy: VerificationPolicy = NO_CHECKS
 ) -> Terms:
     """The most each job can cost, or its equal share of the budget if that is less.
 

@@ -1,4 +1,4 @@
-"""Which node runs a job: hard gates first, then a ranking of the nodes that passed, and the reservation.
+"""Placement of jobs on nodes: hard gates first, then a ranking of the nodes that passed, and the reservation.
 
 `eligible()` never bends, `score()` never excludes. Every placement carries its score term by term. Jobs of
 one shape are matched as a batch; a batch places exactly what single calls in a row would.

@@ -1,4 +1,4 @@
-"""Whether the pool chose who runs a job, or its submitter did.
+"""Decides if the pool chose the node of a job, or its submitter did.
 
 Friends can make each other a record: one submits, the others run and agree, and a private tag keeps everybody else out. So what
 a node does counts for its record only where the submitter's wishes left the pool a choice. What a job needs is such a wish, too,

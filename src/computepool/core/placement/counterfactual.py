@@ -1,4 +1,4 @@
-"""What would have to change for a job to start now: the smallest single change of what it asks for or pays, else a pair.
+"""The change that would let a job start now: the smallest single change of what it asks for or pays, else a pair.
 
 Every change offered is checked by the allocator's own gates: asked for in that form, the job starts. What the
 submitter cannot change (a node is offline, an owner trusts nobody) has no entry here.

@@ -67,7 +67,7 @@ class Bin:
 
     number: int
     shape: ShapeBins
-    line: Line
+    line: AccountQueue
     entries: list[tuple[Key, str]] = field(default_factory=list)
     start: int = 0  #: entries before this are gone
     listed: Key | None = None
@@ -98,7 +98,7 @@ class Bin:
 
 
 @dataclass(slots=True, eq=False)
-class Line:
+class AccountQueue:
     """What one account has waiting at one priority."""
 
     number: int
@@ -116,7 +116,7 @@ class Account:
     service: int  #: what its jobs cost so far, from the common starting line
     turn: int = 0  #: when it was served last
     count: int = 0
-    lines: dict[int, Line] = field(default_factory=dict)
+    lines: dict[int, AccountQueue] = field(default_factory=dict)
 
     @property
     def rank(self) -> Rank:
@@ -124,12 +124,12 @@ class Account:
 
 
 @dataclass(slots=True, eq=False)
-class Level:
+class PriorityLevel:
     """One priority."""
 
     count: int = 0
-    lines: dict[str, Line] = field(default_factory=dict)
-    heap: list[tuple[Rank, int, Line]] = field(default_factory=list)
+    lines: dict[str, AccountQueue] = field(default_factory=dict)
+    heap: list[tuple[Rank, int, AccountQueue]] = field(default_factory=list)
 
 
 class Lines:
@@ -137,7 +137,7 @@ class Lines:
 
     def __init__(self) -> None:
         self.shapes: dict[Shape, ShapeBins] = {}
-        self._levels: dict[int, Level] = {}
+        self._levels: dict[int, PriorityLevel] = {}
         self._accounts: dict[str, Account] = {}
         self._accounts_sweep = ACCOUNTS_SWEEP_MIN
         self._service = 0  # the common clock: the service of whoever was served last in turn, before it paid
@@ -229,7 +229,7 @@ class Lines:
             shape.bins[job.priority, job.account] = line.bins[job.shape] = box
         return box
 
-    def _line(self, name: str, priority: int) -> Line:
+    def _line(self, name: str, priority: int) -> AccountQueue:
         account = self._accounts.get(name)
         if account is None:
             account = self._accounts[name] = Account(name, self._service)
@@ -237,8 +237,8 @@ class Lines:
             account.service = max(account.service, self._service)
         line = account.lines.get(priority)
         if line is None:
-            line = account.lines[priority] = Line(self._number(), account, priority)
-            self._levels.setdefault(priority, Level()).lines[name] = line
+            line = account.lines[priority] = AccountQueue(self._number(), account, priority)
+            self._levels.setdefault(priority, PriorityLevel()).lines[name] = line
         return line
 
     def _number(self) -> int:
@@ -258,7 +258,7 @@ class Lines:
                 heapify(line.heap)
         self._list_line(line)
 
-    def _list_line(self, line: Line) -> None:
+    def _list_line(self, line: AccountQueue) -> None:
         level, rank = self._levels[line.priority], line.account.rank
         if line.listed is None or rank < line.listed:
             line.listed = rank
@@ -285,7 +285,7 @@ class Lines:
         if not line.bins:
             self._close(line)
 
-    def _close(self, line: Line) -> None:
+    def _close(self, line: AccountQueue) -> None:
         line.listed = None
         level = self._levels[line.priority]
         del line.account.lines[line.priority], level.lines[line.account.name]
@@ -303,7 +303,7 @@ def cost_of(wanted: Requirements) -> int:
     return max(1, wanted.cpu_milli, wanted.ram_mb // RAM_MB_PER_MILLI, cards_needed(wanted) * CARD_COST_MILLI)
 
 
-def _first_bin(line: Line) -> Bin | None:
+def _first_bin(line: AccountQueue) -> Bin | None:
     while line.heap:
         listed, _, box = line.heap[0]
         if box.listed != listed:

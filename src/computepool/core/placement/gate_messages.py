@@ -57,7 +57,7 @@ def pairs(properties: Iterable[tuple[str, str]]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class GateWords:
+class GateMessages:
     need: Callable[[Shape], str]
     have: Callable[[Fleet, NodeRecord, Shape], str]
     #: After "31 of 40 nodes …", beginning with the verb; the second argument says whether being busy is part of it. Of rules,
@@ -292,38 +292,38 @@ def _labels(shape: Shape) -> str:
     return f"labelled {all_of(labels)}" if labels else "without a label"
 
 
-RULE_WORDS: dict[str, GateWords] = {
-    "rule_submitter": GateWords(
+RULE_WORDS: dict[str, GateMessages] = {
+    "rule_submitter": GateMessages(
         lambda _: "an owner who takes this account's jobs",
         _rule("submitter"),
         lambda *_: "this account's jobs",
     ),
-    "rule_label": GateWords(
+    "rule_label": GateMessages(
         lambda s: f"an owner who takes jobs {_labels(s)}",
         _rule("label"),
         lambda s, _: f"jobs {_labels(s)}",
     ),
-    "rule_gpu": GateWords(
+    "rule_gpu": GateMessages(
         lambda _: "an owner who takes jobs with a GPU",
         _rule("gpu"),
         lambda *_: "jobs with a GPU",
     ),
-    "rule_minutes": GateWords(
+    "rule_minutes": GateMessages(
         lambda s: f"an owner who takes jobs of {s.requirements.minutes} minutes",
         _rule("minutes"),
         lambda s, _: f"jobs of {s.requirements.minutes} minutes",
     ),
-    "rule_ram": GateWords(
+    "rule_ram": GateMessages(
         lambda s: f"an owner who takes jobs of {memory_size(s.requirements.ram_mb, up=True)} RAM",
         _rule("ram"),
         lambda s, _: f"jobs of {memory_size(s.requirements.ram_mb, up=True)} RAM",
     ),
-    "rule_disk": GateWords(
+    "rule_disk": GateMessages(
         lambda s: f"an owner who takes jobs of {memory_size(s.requirements.disk_mb, up=True)} disk",
         _rule("disk"),
         lambda s, _: f"jobs of {memory_size(s.requirements.disk_mb, up=True)} disk",
     ),
-    "conduct": GateWords(
+    "conduct": GateMessages(
         lambda _: "an owner who takes submitters of this account's score",
         lambda f, n, s: (
             f"its owner takes submitters from a score of {f.rules_of(n).score_min:.2f}, "
@@ -340,29 +340,29 @@ def _have_exposure(fleet: Fleet, node: NodeRecord, _shape: Shape) -> str:
     return f"its owner may hold jobs worth {cap} credits, and has {held}"
 
 
-WORDS: dict[str, GateWords] = {
+WORDS: dict[str, GateMessages] = {
     **RULE_WORDS,
-    "network": GateWords(
+    "network": GateMessages(
         lambda _: "network for jobs", _have_network, lambda *_: "do not take jobs with network"
     ),
-    "available": GateWords(
+    "available": GateMessages(
         lambda _: "an available node",
         lambda _f, n, _s: rest_words([n]),
         lambda *_: "are not available",
     ),
-    "cores": GateWords(
+    "cores": GateMessages(
         lambda s: cores(s.requirements.cpu_milli),
         lambda _f, n, _s: f"{n.free().cpu_milli / 1_000:g} of {cores(n.profile.capacity.cpu_milli)} free",
         _fail_cores,
     ),
-    "ram": GateWords(
+    "ram": GateMessages(
         lambda s: f"{memory_size(s.requirements.ram_mb, up=True)} of RAM",
         lambda _f, n, _s: (
             f"{memory_size(n.free().ram_mb)} of {memory_size(n.profile.capacity.ram_mb)} RAM free"
         ),
         _fail_ram,
     ),
-    "disk": GateWords(
+    "disk": GateMessages(
         lambda s: f"{memory_size(s.requirements.disk_mb, up=True)} of disk",
         lambda _f, n, _s: (
             f"{memory_size(n.free().disk_mb)} of {memory_size(n.profile.capacity.disk_mb)} disk free"
@@ -371,93 +371,93 @@ WORDS: dict[str, GateWords] = {
             f"have less than {memory_size(s.requirements.disk_mb, up=True)} of {'free ' if busy else ''}disk"
         ),
     ),
-    "gpu": GateWords(_need_gpu, _have_gpu, _fail_gpu),
-    "tier": GateWords(
+    "gpu": GateMessages(_need_gpu, _have_gpu, _fail_gpu),
+    "tier": GateMessages(
         lambda s: f"tier {any_of(s.requirements.tiers)}",
         lambda _f, n, _s: f"tier {any_of({card.tier for card in n.cards} or {'cpu'})}",
         lambda s, _: f"are not of tier {any_of(s.requirements.tiers)}",
     ),
-    "region": GateWords(
+    "region": GateMessages(
         lambda s: f"region {any_of(s.requirements.regions)}",
         lambda _f, n, _s: f"region {n.profile.region or 'unknown'}",
         lambda s, _: f"are not in region {any_of(s.requirements.regions)}",
     ),
-    "tags": GateWords(
+    "tags": GateMessages(
         lambda s: f"tags {all_of(s.requirements.tags)}",
         lambda _f, n, s: f"no tag {all_of(s.requirements.tags - n.profile.tags)}",
         lambda s, _: f"lack tag {any_of(s.requirements.tags)}",
     ),
-    "excluded_tags": GateWords(
+    "excluded_tags": GateMessages(
         lambda s: f"no tag {any_of(s.requirements.exclude_tags)}",
         lambda _f, n, s: f"tag {all_of(s.requirements.exclude_tags & n.profile.tags)}",
         lambda s, _: f"carry the excluded tag {any_of(s.requirements.exclude_tags)}",
     ),
-    "properties": GateWords(
+    "properties": GateMessages(
         lambda s: f"property {pairs(s.requirements.properties)}",
         lambda _f, n, _s: (
             f"property {pairs(n.profile.properties)}" if n.profile.properties else "no property"
         ),
         lambda s, _: f"lack property {pairs(s.requirements.properties)}",
     ),
-    "excluded_nodes": GateWords(
+    "excluded_nodes": GateMessages(
         lambda s: f"any node but {any_of(s.requirements.exclude_nodes)}",
         lambda _f, n, _s: f"is {n.profile.name}",
         lambda *_: "are excluded by name",
     ),
-    "node": GateWords(
+    "node": GateMessages(
         lambda s: f"node {s.requirements.node}",
         lambda _f, n, _s: f"is {n.profile.name}",
         lambda s, _: f"are not {s.requirements.node}",
     ),
-    "mesh_version": GateWords(
+    "mesh_version": GateMessages(
         lambda s: f"mesh version {s.requirements.mesh_version}",
         lambda _f, n, _s: f"mesh version {n.profile.mesh_version or 'unknown'}",
         lambda s, _: f"do not run mesh version {s.requirements.mesh_version}",
     ),
-    "python": GateWords(
+    "python": GateMessages(
         lambda s: f"Python {s.requirements.python}",
         lambda _f, n, _s: f"Python {', '.join(newest_last(n.profile.pythons())) or 'unknown'}",
         lambda s, _: f"do not have Python {s.requirements.python}",
     ),
-    "isolation": GateWords(
+    "isolation": GateMessages(
         lambda s: f"isolation {_level(s.requirements.isolation)}",
         lambda _f, n, _s: f"isolation {_level(n.profile.level)}",
         lambda s, _: f"have weaker isolation than {_level(s.requirements.isolation)}",
     ),
-    "trust": GateWords(
+    "trust": GateMessages(
         lambda _: "a sandbox, or an owner who trusts this account",
         lambda *_: "no sandbox for strangers' jobs",
         lambda *_: "have no sandbox for strangers' jobs",
     ),
-    "gpu_lent": GateWords(
+    "gpu_lent": GateMessages(
         lambda _: "a GPU that its owner lends to others",
         lambda *_: "a GPU for its owner and trusted accounts only",
         lambda *_: "lend their GPU to their owner and trusted accounts only",
     ),
-    "integrity": GateWords(
+    "integrity": GateMessages(
         lambda _: "a node whose results were not proven wrong",
         lambda *_: "banned: several of its results were proven wrong",
         lambda *_: "are banned: several of their results were proven wrong",
     ),
-    "other_owner": GateWords(
+    "other_owner": GateMessages(
         lambda _: "an owner who has not run this job yet, to confirm its result",
         lambda *_: "its owner has run this job already",
         lambda *_: "belong to owners who have run it already",
     ),
-    "dues": GateWords(
+    "dues": GateMessages(
         lambda _: "an established node, or a new one that is not already running someone else's job",
         lambda *_: "new, and its owner's nodes already run someone else's job",
         lambda *_: "are too new to run more than one job of others at a time",
     ),
-    "price": GateWords(_need_price, _have_price, _fail_price),
-    "exposure": GateWords(
+    "price": GateMessages(_need_price, _have_price, _fail_price),
+    "exposure": GateMessages(
         lambda s: f"an owner who may hold jobs worth {format_credits(hundredths(s.value))} credits more",
         _have_exposure,
         lambda s, _: (
             f"belong to owners who may not hold jobs worth {format_credits(hundredths(s.value))} more yet"
         ),
     ),
-    "avoid": GateWords(
+    "avoid": GateMessages(
         lambda _: "another node than the one that failed it",
         lambda *_: "failed this job last time",
         lambda *_: "failed this job last time",

@@ -289,7 +289,7 @@ GATES: tuple[Gate, ...] = (
     Gate("rule_minutes", idle=rule_gates.rule("minutes")),
     Gate("rule_ram", idle=rule_gates.rule("ram")),
     Gate("rule_disk", idle=rule_gates.rule("disk")),
-    Gate("conduct", now=rule_gates.conduct),
+    Gate("conduct", now=rule_gates.submitter_reputation),
     Gate("integrity", idle=_integrity),
     # Both: whose results are there belongs to the job, and rankings are shared by all jobs of one kind.
     Gate("other_owner", idle=_other_owner, now=_other_owner),
@@ -312,7 +312,7 @@ def could_run(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
 def affordable(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
     """Which rows agree on a price, and accept whose job it is, as things are now."""
     mask = np.ones_like(fleet.table.live[rows])
-    for test in (_price, rule_gates.conduct):
+    for test in (_price, rule_gates.submitter_reputation):
         if (passed := test(fleet, shape, rows)) is not None:
             mask &= passed
     return mask

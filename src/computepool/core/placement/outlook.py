@@ -1,4 +1,4 @@
-"""Who would take a job, and at which price: the fleet seen through the market's eyes, for quotes. Placing never comes here."""
+"""Nodes that would take a job, and their prices: the market's view of the fleet, for quotes. Not for placing."""
 
 from __future__ import annotations
 

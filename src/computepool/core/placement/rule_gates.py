@@ -48,7 +48,7 @@ def rule(aspect: str) -> Test:
     return test
 
 
-def conduct(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+def submitter_reputation(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     """Scores move with every job, so this is asked at every placement, and only where an owner cares."""
     if not fleet.rulebook.scored:
         return None

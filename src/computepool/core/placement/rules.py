@@ -1,4 +1,4 @@
-"""What the owner of a node lets others do on it. One rule, asked by the hub before it places a job and by the agent again.
+"""Owner rules: what others may do on a node. Applied by the hub before it places a job, and by the agent again.
 
 Rules hold for the jobs of others; an owner's own jobs may do what the machine can. Nothing here is about prices.
 """
@@ -40,7 +40,7 @@ class Rules:
     minutes_max: int | None = None
     ram_mb_max: int | None = None
     disk_mb_max: int | None = None
-    score_min: float = 0.0  #: of the submitter's conduct, from 0 to 1. Only the hub knows the scores
+    score_min: float = 0.0  #: of the submitter's reputation, from 0 to 1. Only the hub knows the scores
 
     @property
     def empty(self) -> bool:

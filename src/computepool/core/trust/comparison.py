@@ -1,6 +1,6 @@
-"""How two results are compared: by digest, within a tolerance, or by the word of a function of the submitter's.
+"""Comparison of two results: by digest, within a tolerance, or by the word of a function of the submitter's.
 
-Pure rules: what a submitter may ask for, and which results are of one class. How close two results are: closeness.py.
+Pure rules: what a submitter may ask for, and which results are of one class. How close two results are: tolerance.py.
 """
 
 from __future__ import annotations

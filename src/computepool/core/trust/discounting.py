@@ -52,12 +52,12 @@ def score_of(success: int, failure: int) -> float:
     return mean - CAUTION * math.sqrt(mean * (1 - mean) / (n + 1))
 
 
-def weighed(success: int, failure: int, weight: Weight) -> tuple[int, int]:
+def weigh(success: int, failure: int, weight: Weight) -> tuple[int, int]:
     """S and F after one more outcome."""
     keep = _KEEP[weight.quarters]
     if weight.success:
-        return _grown(success, keep), _scaled(failure, keep)
-    return _scaled(success, keep), _grown(failure, keep)
+        return _grown(success, keep), _scale(failure, keep)
+    return _scale(success, keep), _grown(failure, keep)
 
 
 def faded(success: int, failure: int, *, quiet_ms: int) -> tuple[int, int]:
@@ -69,13 +69,13 @@ def faded(success: int, failure: int, *, quiet_ms: int) -> tuple[int, int]:
     )
 
 
-def _scaled(amount: int, factor: int) -> int:
+def _scale(amount: int, factor: int) -> int:
     return (amount * factor + (_FACTOR >> 1)) >> _FACTOR_BITS
 
 
 def _grown(amount: int, keep: int) -> int:
     """λS + 1, written as a step towards MEMORY: for a quarter of an outcome, four of these are exactly one full one."""
-    return _FULL - _scaled(_FULL - amount, keep)
+    return _FULL - _scale(_FULL - amount, keep)
 
 
 def _faded(amount: int, quiet_ms: int, half_life_ms: int) -> int:
@@ -87,8 +87,8 @@ def _faded(amount: int, quiet_ms: int, half_life_ms: int) -> int:
     factor = _FACTOR
     for bit in range(_FRACTION_BITS):
         if fraction >> (_FRACTION_BITS - 1 - bit) & 1:
-            factor = _scaled(factor, _ROOTS[bit])
-    return _scaled(amount, factor) >> min(halvings, 64)
+            factor = _scale(factor, _ROOTS[bit])
+    return _scale(amount, factor) >> min(halvings, 64)
 
 
 def _root(factor: int) -> int:
@@ -108,4 +108,4 @@ _LAMBDA: Final = _FACTOR * (MEMORY - 1) // MEMORY
 _HALF: Final = _root(_LAMBDA)
 _QUARTER: Final = _root(_HALF)
 #: λ for a full outcome, its fourth root for a quarter of one, and what is between them.
-_KEEP: Final[Mapping[int, int]] = {1: _QUARTER, 2: _HALF, 3: _scaled(_HALF, _QUARTER), 4: _LAMBDA}
+_KEEP: Final[Mapping[int, int]] = {1: _QUARTER, 2: _HALF, 3: _scale(_HALF, _QUARTER), 4: _LAMBDA}

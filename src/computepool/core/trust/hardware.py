@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from computepool.core.resources import CPU_TIER, UNKNOWN_GPU_TIER, Capacity
-from computepool.core.trust.relative_speed import UNHURRIED, Pace
+from computepool.core.trust.relative_speed import UNHURRIED, RelativeSpeed
 from computepool.core.trust.tiers import REFERENCE_SCORE, TIER_GFLOPS, TIER_SPEED, family_of, speed_of
 
 #: No machine is faster. What is above is counted as this much, and flagged.
@@ -70,8 +70,8 @@ class Truth:
     cpu_cap: int | None = None
     gpu_cap: int | None = None
     capped_until_ms: int = 0
-    cpu_pace: Pace = UNHURRIED
-    gpu_pace: Pace = UNHURRIED
+    cpu_pace: RelativeSpeed = UNHURRIED
+    gpu_pace: RelativeSpeed = UNHURRIED
     doubted_at_ms: int = 0  #: since when its run times are too long; 0: they are not
     due_at_ms: int = field(default=0)  #: when to measure again
 
@@ -206,8 +206,12 @@ def from_json(body: str) -> Truth:
             "scores": _scores(values["scores"]),
             "notes": tuple(values["notes"]),
             "history": tuple((at_ms, _scores(scores)) for at_ms, scores in values["history"]),
-            "cpu_pace": Pace(**{**values["cpu_pace"], "accounts": tuple(values["cpu_pace"]["accounts"])}),
-            "gpu_pace": Pace(**{**values["gpu_pace"], "accounts": tuple(values["gpu_pace"]["accounts"])}),
+            "cpu_pace": RelativeSpeed(
+                **{**values["cpu_pace"], "accounts": tuple(values["cpu_pace"]["accounts"])}
+            ),
+            "gpu_pace": RelativeSpeed(
+                **{**values["gpu_pace"], "accounts": tuple(values["gpu_pace"]["accounts"])}
+            ),
         }
     )
 

@@ -1,4 +1,4 @@
-"""How fast a node runs its jobs beside others that run the very same ones. Ratios only, no clock and no store.
+"""Relative speed of a node, beside others that run the very same jobs. Ratios only, no clock and no store.
 
 Run times of one spec are held against the median of the other nodes' in the same tier. What is kept of a node is a
 discounted mean of the logarithms, with what is needed to say how sure it is: jobs of one group may differ in size.
@@ -28,7 +28,7 @@ _NEWEST_WEIGHT = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RelativeSpeed:
     """A node's jobs against its peers': logarithms to base 2, so 1.0 is twice as slow."""
 
     weight: float = 0.0
@@ -37,12 +37,12 @@ class Pace:
     jobs: int = 0  #: counted since it was last judged
     accounts: tuple[str, ...] = ()  #: whose jobs they were
 
-    def add(self, slower: float, account: str) -> Pace:
+    def add(self, slower: float, account: str) -> RelativeSpeed:
         slower = max(-_LOG_MAX, min(_LOG_MAX, slower))
         known = self.accounts
         if account not in known and len(known) < ACCOUNTS_KEPT:
             known = (*known, account)
-        return Pace(
+        return RelativeSpeed(
             self.weight * KEPT + 1,
             self.total * KEPT + slower,
             self.squares * KEPT + slower * slower,
@@ -50,7 +50,7 @@ class Pace:
             known,
         )
 
-    def again(self) -> Pace:
+    def again(self) -> RelativeSpeed:
         """Counting begins anew, as after a judgement."""
         return replace(self, weight=0.0, total=0.0, squares=0.0, jobs=0)
 
@@ -74,10 +74,10 @@ class Pace:
         return self.weight >= _ENOUGH and self.slowdown <= _AS_FAST
 
 
-UNHURRIED = Pace()
+UNHURRIED = RelativeSpeed()
 
 
-class Run(NamedTuple):
+class TimedRun(NamedTuple):
     """One job that ended well, to be compared with others of its spec."""
 
     node_id: str

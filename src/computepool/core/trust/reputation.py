@@ -1,9 +1,9 @@
-"""How far to rely on a node: a discounted Beta rule over its outcomes. Pure, and the same to the last bit everywhere.
+"""The reputation of a node: a discounted Beta rule over its outcomes. Pure, and the same to the last bit everywhere.
 
 The arithmetic is in discounting.py. What is stored is a cache of the events: `recompute` makes it again.
 
 Beside it, and never mixed with it, stands integrity: how many of a node's results in a row were compared and agreed (its
-streak), how often one was proven wrong (strikes), and what follows from that (violations.py): probation, and the ban.
+streak), how often one was proven wrong (violations), and what follows from that (violations.py): probation, and the ban.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Final
 from computepool.core.jobs.lifecycle import NODE_FAULTS
 from computepool.core.money.money import CREDIT
 from computepool.core.trust import violations
-from computepool.core.trust.discounting import DAY_MS, Weight, faded, score_of, weighed
+from computepool.core.trust.discounting import DAY_MS, Weight, faded, score_of, weigh
 from computepool.core.trust.violations import PROBES_RIGHT, PROBES_WRONG, Violation
 
 #: Newcomers' dues: so many verified jobs of others before a node may have more than one of them at a time. One that
 #: nobody checked counts a quarter, as in the score: where jobs ask for no check, dues are paid too, only later.
 DUES_SUCCESSES: Final = 5
 QUARTERS: Final = 4
-STRIKES_MAX: Final = violations.VIOLATIONS_MAX
-STRIKES_WINDOW_MS: Final = violations.WINDOW_MS
+VIOLATIONS_MAX: Final = violations.VIOLATIONS_MAX
+VIOLATIONS_WINDOW_MS: Final = violations.WINDOW_MS
 #: After so many verified days of one of its nodes, an owner's earnings mature sooner.
 TENURED_DAYS: Final = 30
 EXPOSURE_BASE: Final = 50 * CREDIT
@@ -115,13 +115,13 @@ class Reputation:
         """Whether it may not work for others. A ban does not end by itself, whatever the time."""
         return 0 < self.banned_at_ms <= now_ms
 
-    def strikes_lately(self, now_ms: int) -> int:
+    def recent_violations(self, now_ms: int) -> int:
         """Within the window, and since it was last cleared: the third one puts it on probation."""
         return len(violations.recent(self.violations, now_ms, after_ms=self.cleared_at_ms))
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReputationEvent:
     """One event's word about one node."""
 
     node_id: str
@@ -138,7 +138,7 @@ def number_of(account_id: str) -> int:
     return int.from_bytes(hashlib.sha256(account_id.encode()).digest()[:7], "big") or 1
 
 
-def update(before: Reputation, outcome: Outcome) -> Reputation:
+def update(before: Reputation, outcome: ReputationEvent) -> Reputation:
     """The rule. An outcome without weight changes nothing, not even the time from which silence is counted."""
     if outcome.evidence in _INTEGRITY:
         return _INTEGRITY[outcome.evidence](before, outcome)
@@ -149,7 +149,7 @@ def update(before: Reputation, outcome: Outcome) -> Reputation:
     if not weight.quarters or (lost and before.lost_at_ms == at_ms):
         return before
     good = weight.success
-    success, failure = weighed(*before.faded(at_ms), weight)
+    success, failure = weigh(*before.faded(at_ms), weight)
     fresh = outcome.evidence is not Evidence.CONFIRMED  # that one was counted when it was accepted
     counted = replace(
         before,
@@ -161,10 +161,10 @@ def update(before: Reputation, outcome: Outcome) -> Reputation:
         failures=before.failures + (not good),
     )
     served = good and not outcome.own and outcome.evidence is not Evidence.NARROW
-    return _served(counted, outcome, fresh=fresh) if served else counted
+    return _apply_work(counted, outcome, fresh=fresh) if served else counted
 
 
-def _served(before: Reputation, outcome: Outcome, *, fresh: bool) -> Reputation:
+def _apply_work(before: Reputation, outcome: ReputationEvent, *, fresh: bool) -> Reputation:
     """What work for others adds: dues, tenure, and the streak of results that were compared and agreed."""
     day = outcome.at_ms // DAY_MS
     compared = outcome.evidence in (Evidence.VERIFIED, Evidence.CONFIRMED)
@@ -183,7 +183,7 @@ def _served(before: Reputation, outcome: Outcome, *, fresh: bool) -> Reputation:
     )
 
 
-def _struck(before: Reputation, outcome: Outcome) -> Reputation:
+def _penalise(before: Reputation, outcome: ReputationEvent) -> Reputation:
     """A wrong result: trust begins anew. Several put the node on probation; where that cleared it, yet more may ban it."""
     at_ms = outcome.at_ms
     wrong = Violation(at_ms, outcome.by, outcome.old, outcome.refuters)
@@ -206,7 +206,7 @@ def _struck(before: Reputation, outcome: Outcome) -> Reputation:
     return replace(now, probation_at_ms=at_ms, probes_right=0, probes_wrong=0)
 
 
-def _probed(before: Reputation, outcome: Outcome) -> Reputation:
+def _apply_probe(before: Reputation, outcome: ReputationEvent) -> Reputation:
     """An answer whose right one is known. It says nothing where the node is not tested any more."""
     if not before.probation_at_ms:
         return before
@@ -221,35 +221,35 @@ def _probed(before: Reputation, outcome: Outcome) -> Reputation:
     return now
 
 
-def _pardoned(before: Reputation, _outcome: Outcome) -> Reputation:
+def _apply_pardon(before: Reputation, _outcome: ReputationEvent) -> Reputation:
     cleared = replace(before, streak=0, struck_at_ms=0, violations="", banned_at_ms=0)
     return replace(cleared, probation_at_ms=0, probes_right=0, probes_wrong=0, cleared_at_ms=0)
 
 
-def _padded(before: Reputation, _outcome: Outcome) -> Reputation:
+def _apply_padding(before: Reputation, _outcome: ReputationEvent) -> Reputation:
     """No strike, but it is looked at again each time."""
     return replace(before, streak=0)
 
 
-_INTEGRITY: Final[Mapping[Evidence, Callable[[Reputation, Outcome], Reputation]]] = {
-    Evidence.REFUTED: _struck,
-    Evidence.PADDED: _padded,
-    Evidence.PROBE_RIGHT: _probed,
-    Evidence.PROBE_WRONG: _probed,
-    Evidence.PARDONED: _pardoned,
+_INTEGRITY: Final[Mapping[Evidence, Callable[[Reputation, ReputationEvent], Reputation]]] = {
+    Evidence.REFUTED: _penalise,
+    Evidence.PADDED: _apply_padding,
+    Evidence.PROBE_RIGHT: _apply_probe,
+    Evidence.PROBE_WRONG: _apply_probe,
+    Evidence.PARDONED: _apply_pardon,
 }
 
 
 def _within_window(at_ms: int, now_ms: int) -> bool:
-    return at_ms > 0 and now_ms - at_ms < STRIKES_WINDOW_MS
+    return at_ms > 0 and now_ms - at_ms < VIOLATIONS_WINDOW_MS
 
 
-def inherited(before: Reputation, at_ms: int) -> Reputation:
+def inherit(before: Reputation, at_ms: int) -> Reputation:
     """With what an owner's new node begins, whose last one did badly: the worse of that and a newcomer.
 
     What counts against it stays; streak, dues and tenure have to be earned again.
     """
-    suspect = before.banned_at_ms or before.probation_at_ms or before.strikes_lately(at_ms)
+    suspect = before.banned_at_ms or before.probation_at_ms or before.recent_violations(at_ms)
     if not suspect and before.score(at_ms) >= NEWCOMER_SCORE:
         return NEWCOMER
     kept = replace(NEWCOMER, strikes=before.strikes, banned_at_ms=before.banned_at_ms)
@@ -268,7 +268,7 @@ def inherited(before: Reputation, at_ms: int) -> Reputation:
     )
 
 
-def recompute(outcomes: Iterable[Outcome], begin: Reputation | None = None) -> Reputation:
+def recompute(outcomes: Iterable[ReputationEvent], begin: Reputation | None = None) -> Reputation:
     """One node's reputation from its outcomes in the order of the events."""
     reputation = begin or NEWCOMER
     for outcome in outcomes:
@@ -382,7 +382,7 @@ def predecessor_of(event: Mapping[str, object]) -> str | None:
     return None if found is None else str(found)
 
 
-def read(event: Mapping[str, object], *, owner: str) -> Outcome | None:
+def read(event: Mapping[str, object], *, owner: str) -> ReputationEvent | None:
     """What an event says about the node that `node_of` names. `owner`: the node's."""
     node_id, at_ms = node_of(event), event["at_ms"]
     if node_id is None or not isinstance(at_ms, int) or event["action"] == ENROLLED_ACTION:
@@ -390,11 +390,11 @@ def read(event: Mapping[str, object], *, owner: str) -> Outcome | None:
     evidence = _evidence(str(event["action"]), str(event["reason"]))
     own = event["account_id"] == owner
     if evidence is not Evidence.REFUTED:
-        return Outcome(node_id, evidence, at_ms, own=own)
+        return ReputationEvent(node_id, evidence, at_ms, own=own)
     said = json.loads(str(event["data"] or "{}"))
     by = number_of(said.get(_SUBMITTER) or str(event["account_id"]))
     refuters = tuple(sorted({number_of(account) for account in said.get(_REFUTERS, ())}))
-    return Outcome(node_id, evidence, at_ms, own, by, old=bool(said.get(_OLD)), refuters=refuters)
+    return ReputationEvent(node_id, evidence, at_ms, own, by, old=bool(said.get(_OLD)), refuters=refuters)
 
 
 def refuted_by(refuters: Iterable[str], *, submitter: str, old: bool) -> str:

@@ -1,4 +1,4 @@
-"""How a submitter treats the nodes of others: the same discounted Beta as for nodes, over what becomes of the jobs. Pure.
+"""Submitter reputation: the same discounted Beta as for nodes, over what becomes of the jobs. Pure.
 
 A job that fails pays nothing, so every failure costs an owner work; one that runs into its limits costs most of all. What
 somebody does on machines of their own is nobody else's affair. Like a node's reputation it is a cache of the events.
@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from computepool.core.jobs.lifecycle import JOB_FAULTS, JobState, Reason
-from computepool.core.trust.discounting import Weight, faded, score_of, weighed
+from computepool.core.trust.discounting import Weight, faded, score_of, weigh
 
 
 class Deed(StrEnum):
@@ -44,7 +44,7 @@ HARMFUL: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conduct:
+class SubmitterReputation:
     """What a submitter's runs came to. The default is somebody of whom nothing is known."""
 
     success: int = 0  #: S, in parts of an outcome, at `changed_at_ms`
@@ -60,11 +60,11 @@ class Conduct:
         return score_of(*faded(self.success, self.failure, quiet_ms=now_ms - self.changed_at_ms))
 
 
-UNKNOWN: Final = Conduct()
+UNKNOWN: Final = SubmitterReputation()
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SubmitterEvent:
     """One event's word about one submitter."""
 
     account_id: str
@@ -73,10 +73,10 @@ class Run:
     at_ms: int
 
 
-def update(before: Conduct, run: Run) -> Conduct:
+def update(before: SubmitterReputation, run: SubmitterEvent) -> SubmitterReputation:
     at_ms = run.at_ms
     quiet_ms = at_ms - before.changed_at_ms
-    success, failure = weighed(*faded(before.success, before.failure, quiet_ms=quiet_ms), WEIGHTS[run.deed])
+    success, failure = weigh(*faded(before.success, before.failure, quiet_ms=quiet_ms), WEIGHTS[run.deed])
     return replace(
         before,
         success=success,
@@ -89,7 +89,7 @@ def update(before: Conduct, run: Run) -> Conduct:
     )
 
 
-def recompute(runs: Iterable[Run], begin: Conduct = UNKNOWN) -> Conduct:
+def recompute(runs: Iterable[SubmitterEvent], begin: SubmitterReputation = UNKNOWN) -> SubmitterReputation:
     for run in runs:
         begin = update(begin, run)
     return begin
@@ -109,7 +109,7 @@ _FAULTS: Final = frozenset(
 _HARMFUL: Final = frozenset(reason.value for reason in HARMFUL)
 
 
-def read(event: Mapping[str, object]) -> Run | None:
+def read(event: Mapping[str, object]) -> SubmitterEvent | None:
     """What an event says about the submitter it names; None: nothing."""
     action, account_id, at_ms = event["action"], event["account_id"], event["at_ms"]
     if action not in ACTIONS or account_id is None or not isinstance(at_ms, int):
@@ -117,7 +117,11 @@ def read(event: Mapping[str, object]) -> Run | None:
     deed = _deed(str(action), before=str(event["before"]), reason=str(event["reason"]))
     # A report is its node's word; what a person or the hub decides names the node.
     node_id = event["node_id"] if action == _CANCELLED or event["actor"] == _HUB else event["actor"]
-    return None if deed is None or node_id is None else Run(str(account_id), str(node_id), deed, at_ms)
+    return (
+        None
+        if deed is None or node_id is None
+        else SubmitterEvent(str(account_id), str(node_id), deed, at_ms)
+    )
 
 
 def _deed(action: str, *, before: str, reason: str) -> Deed | None:

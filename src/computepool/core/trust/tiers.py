@@ -1,4 +1,4 @@
-"""Which tier a graphics card belongs to, how fast a tier is, and which price region a place is in.
+"""The tier of a graphics card, the speed of a tier, and the price region of a place.
 
 Tables and two look-ups. A tier is a routing key, not a benchmark: it is what people ask for (`--tier
 rtx-4090`) and what prices are quoted by. Shared by the node's probe and the hub, so nothing heavy may be

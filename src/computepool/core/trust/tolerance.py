@@ -1,4 +1,4 @@
-"""Whether two results are the same within a tolerance.
+"""Equality of two results within a tolerance.
 
 Pure rules. They look at results as they were sent, which is JSON text (protocol/values/values.py) or what a program printed;
 nothing of it is built or run, because it comes from strangers. What cannot be read is the same only where the text is.

@@ -1,4 +1,4 @@
-"""How much of the last day, week and month a node was online, from the times in which it was."""
+"""Uptime: the share of the last day, week and month in which a node was online."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Span = tuple[int, int]  #: from, until, in milliseconds
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class UptimeShare:
     hours: int
     online_ms: int
     known_ms: int  #: a node that is new is judged by the time since it is known
@@ -24,13 +24,13 @@ class Share:
         return self.online_ms * _PPM // self.known_ms if self.known_ms else 0
 
 
-def shares(spans: Iterable[Span], *, known_since_ms: int, now_ms: int) -> list[Share]:
+def shares(spans: Iterable[Span], *, known_since_ms: int, now_ms: int) -> list[UptimeShare]:
     found = list(spans)
     result = []
     for hours in SPANS_HOURS:
         begin = max(known_since_ms, now_ms - hours * HOUR_MS)
         result.append(
-            Share(
+            UptimeShare(
                 hours=hours,
                 online_ms=within(found, begin, now_ms),
                 known_ms=max(0, now_ms - begin),

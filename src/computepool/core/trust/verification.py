@@ -1,4 +1,4 @@
-"""Whether to believe a result: when it is run again elsewhere, which of several results counts, and who was wrong.
+"""Verification of results: when one is run again elsewhere, which of several results counts, and who was wrong.
 
 Pure rules. A *result* is what one owner's node reported for a job, a *run* is one execution. Results that are the same
 are in one *class*; how two are compared is somebody else's affair (by digest, by tolerance, by the submitter's own
@@ -38,7 +38,7 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class VerificationPolicy:
     """What a submitter asks for. Written as one word: `none`, `adaptive`, `quorum:3`, `confidence:0.999`."""
 
     mode: Mode = Mode.NONE
@@ -69,15 +69,15 @@ class Policy:
         return self.mode in (Mode.QUORUM, Mode.CONFIDENCE)
 
 
-NO_CHECKS: Final = Policy()
+NO_CHECKS: Final = VerificationPolicy()
 
 
-def parse(text: str) -> Policy:
+def parse(text: str) -> VerificationPolicy:
     mode, _, number = text.partition(":")
     if text in (Mode.NONE, Mode.ADAPTIVE):
-        return Policy(Mode(text))
+        return VerificationPolicy(Mode(text))
     if mode == Mode.QUORUM and number.isdecimal() and len(number) == 1 and 2 <= int(number) <= QUORUM_MAX:
-        return Policy(Mode.QUORUM, quorum=int(number))
+        return VerificationPolicy(Mode.QUORUM, quorum=int(number))
     if mode == Mode.CONFIDENCE:
         try:
             return with_confidence(float(number))
@@ -90,12 +90,12 @@ def parse(text: str) -> Policy:
     )
 
 
-def with_confidence(confidence: float) -> Policy:
+def with_confidence(confidence: float) -> VerificationPolicy:
     if not 0.5 <= confidence <= CONFIDENCE_MAX:
         raise BadRequest(
             f"The confidence must be between 0.5 and {CONFIDENCE_MAX}, for example 0.999.", field="confidence"
         )
-    return Policy(Mode.CONFIDENCE, confidence=confidence)
+    return VerificationPolicy(Mode.CONFIDENCE, confidence=confidence)
 
 
 # whether to check
@@ -155,7 +155,7 @@ class Decision:
     wrong: tuple[int, ...] = ()  #: positions of those that were proven wrong
 
 
-def judge(policy: Policy, results: Sequence[Result]) -> Decision:
+def judge(policy: VerificationPolicy, results: Sequence[Result]) -> Decision:
     """What follows from the results so far, in the order in which they came."""
     classes: dict[int | str, list[int]] = {}
     for place, result in enumerate(results):
@@ -169,14 +169,18 @@ def judge(policy: Policy, results: Sequence[Result]) -> Decision:
     return Decision(ruling=Ruling.MORE)
 
 
-def _weight(policy: Policy, results: Sequence[Result], places: Sequence[int]) -> float:
+def _weight(policy: VerificationPolicy, results: Sequence[Result], places: Sequence[int]) -> float:
     if policy.mode is not Mode.CONFIDENCE:
         return len(places)
     return math.prod(1 / (1 - credibility(results[place].streak)) for place in places)
 
 
 def _enough(
-    policy: Policy, results: Sequence[Result], classes: Mapping[int | str, list[int]], *, best: list[int]
+    policy: VerificationPolicy,
+    results: Sequence[Result],
+    classes: Mapping[int | str, list[int]],
+    *,
+    best: list[int],
 ) -> bool:
     if policy.mode is Mode.CONFIDENCE:
         return confidence(results, classes, best) >= policy.confidence

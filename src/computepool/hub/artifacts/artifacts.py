@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from computepool.core.errors import BadRequest, Conflict, NotFound, QuotaExceeded, TooLarge
-from computepool.core.retention import Role
+from computepool.core.retention import ReferenceRole
 from computepool.hub.artifacts import garbage_collection, storage_quota
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.artifacts.storage.base import Reading, Upload, place_of
@@ -50,7 +50,7 @@ class Incoming:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ReadableArtifact:
     """An artifact the caller may read."""
 
     digest: str
@@ -167,7 +167,7 @@ async def _keep(
             kept = artifact_rows.insert_artifact(
                 tx, digest=incoming.digest, size=incoming.size, place=place, lost=lost
             )
-        role = Role.NODE if isinstance(asker, NodePrincipal) else Role.UPLOAD
+        role = ReferenceRole.NODE if isinstance(asker, NodePrincipal) else ReferenceRole.UPLOAD
         row = {"digest": incoming.digest, "account_id": owner, "job_id": "", "role": role.value}
         artifact_rows.renew(tx, {**row, "name": incoming.name})
         if isinstance(asker, Principal):
@@ -213,7 +213,7 @@ async def _chunks(body: AsyncIterator[bytes], size: int) -> AsyncIterator[bytes 
         yield buffer
 
 
-async def find(hub: Hub, asker: Principal | NodePrincipal, digest: str) -> Found:
+async def find(hub: Hub, asker: Principal | NodePrincipal, digest: str) -> ReadableArtifact:
     def look(connection: Connection) -> AnyRow | None:
         if isinstance(asker, NodePrincipal):
             readable = artifact_rows.node_may_read(connection, digest=digest, node_id=asker.node_id)
@@ -225,10 +225,10 @@ async def find(hub: Hub, asker: Principal | NodePrincipal, digest: str) -> Found
     row = await hub.store.read(look)
     if row is None:
         raise NotFound("There is no such artifact, or it is not yours, or the time it was kept for is over.")
-    return Found(row.digest, row.size, row.place or place_of(digest, ""))
+    return ReadableArtifact(row.digest, row.size, row.place or place_of(digest, ""))
 
 
-async def open_part(hub: Hub, found: Found, *, start: int, length: int) -> Reading:
+async def open_part(hub: Hub, found: ReadableArtifact, *, start: int, length: int) -> Reading:
     try:
         return await in_thread(hub, hub.blobs.read, found.place, start=start, length=length)
     except FileNotFoundError:
@@ -330,7 +330,13 @@ async def keep(hub: Hub, principal: Principal, digest: str, *, request: KeepRequ
         if not artifact_rows.may_read(tx.connection, digest=digest, account_id=account):
             raise NotFound("There is no such artifact, or it is not yours.")
         until_ms = None if request.for_s is None else tx.now_ms + round(request.for_s * 1000)
-        row = {"digest": digest, "account_id": account, "job_id": "", "role": Role.KEPT.value, "name": ""}
+        row = {
+            "digest": digest,
+            "account_id": account,
+            "job_id": "",
+            "role": ReferenceRole.KEPT.value,
+            "name": "",
+        }
         artifact_rows.renew(tx, {**row, "kept_until_ms": until_ms})
         _say(tx, principal, "artifact.kept", digest=digest, until_ms=until_ms)
 
@@ -343,7 +349,7 @@ async def release(hub: Hub, principal: Principal, digest: str) -> None:
     account = principal.account_id
 
     def unit(tx: Tx) -> list[tuple[str, str]]:
-        if not artifact_rows.release(tx, digest=digest, account_id=account, role=Role.KEPT.value):
+        if not artifact_rows.release(tx, digest=digest, account_id=account, role=ReferenceRole.KEPT.value):
             raise NotFound("You did not ask to keep this artifact.")
         _say(tx, principal, "artifact.released", digest=digest)
         return artifact_rows.drop_unused(tx, [digest])

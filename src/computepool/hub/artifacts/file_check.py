@@ -1,4 +1,4 @@
-"""Whether the bytes of artifacts that something refers to are there, and are what their names say."""
+"""Checks that the bytes of referenced artifacts exist, and are what their names say."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def check_files(snapshot: Snapshot, blobs: Blobs, *, deep: bool) -> list[str]:
     # A hub may be serving: what was removed since it was listed is not missing.
     missing, damaged = (_still_named(snapshot, rows) for rows in (missing, damaged))
     return [
-        *_said("the bytes of an artifact are there, all of them", missing),
-        *_said("an artifact's bytes are what its SHA-256 says", damaged),
+        *_sentences("the bytes of an artifact are there, all of them", missing),
+        *_sentences("an artifact's bytes are what its SHA-256 says", damaged),
     ]
 
 
@@ -77,7 +77,7 @@ def _still_named(snapshot: Snapshot, rows: list[AnyRow]) -> list[AnyRow]:
     return [row for row in rows if places.get(row.digest) == row.place]
 
 
-def _said(rule: str, rows: list[AnyRow]) -> list[str]:
+def _sentences(rule: str, rows: list[AnyRow]) -> list[str]:
     if not rows:
         return []
     more = f" and {len(rows) - _EXAMPLES} more" if len(rows) > _EXAMPLES else ""

@@ -1,4 +1,4 @@
-"""What nothing keeps any more goes: references whose time is over, artifacts without references, bytes without a row.
+"""Garbage collection: deletes references whose time is over, artifacts without references, bytes without a row.
 
 In batches, each a transaction of its own, and a bounded number of them a round; the next round goes on where this one
 stopped. Any number of hubs may do it at once: a row is deleted by one of them, and a place that no row names is nobody's.
@@ -14,7 +14,7 @@ from functools import partial
 from computepool.core.errors import ComputePoolError
 from computepool.core.ids import make_id
 from computepool.core.jobs.lifecycle import TERMINAL, JobState
-from computepool.core.retention import KeepRules, Reference, is_over, kept_until_ms
+from computepool.core.retention import ArtifactReference, KeepRules, is_over, kept_until_ms
 from computepool.hub.artifacts import inline_cleanup
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.artifacts.storage.base import Stored, place_of
@@ -84,8 +84,8 @@ def until_ms(hub: Hub, row: AnyRow) -> int | None:
     return kept_until_ms(_facts(row), _rules(hub, row))
 
 
-def _facts(row: AnyRow) -> Reference:
-    return Reference(
+def _facts(row: AnyRow) -> ArtifactReference:
+    return ArtifactReference(
         role=row.role,
         created_at_ms=row.created_at_ms,
         kept_until_ms=row.kept_until_ms,
@@ -99,7 +99,7 @@ def _facts(row: AnyRow) -> Reference:
 def _rules(hub: Hub, row: AnyRow) -> KeepRules:
     keep_s = hub.settings.artifact_keep_s if row.artifact_keep_s is None else row.artifact_keep_s
     if row.account_id == POOL_ACCOUNT:
-        keep_s = 0  # what its errands needed is somebody else's
+        keep_s = 0  # what its hub jobs needed is somebody else's
     return KeepRules(
         keep_ms=round(keep_s * 1000), unreported_ms=max(0, round(hub.settings.unreported_keep_s * 1000))
     )
@@ -127,7 +127,7 @@ async def drop_inline(hub: Hub) -> None:
 def _is_job_over(hub: Hub, row: AnyRow) -> bool:
     # A result whose pay is held is going to be checked, which needs the job's arguments.
     needed = row.goes_home or row.held_until_ms or JobState(row.state) not in TERMINAL
-    kept = Reference(
+    kept = ArtifactReference(
         role="payload",
         created_at_ms=row.created_at_ms,
         job_open=bool(needed),

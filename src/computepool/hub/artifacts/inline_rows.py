@@ -1,4 +1,4 @@
-"""What accounts keep in the database itself: arguments and results of jobs, what they print, programs.
+"""Storage of accounts in the database itself: arguments and results of jobs, what they print, programs.
 
 Counted by what each transaction adds or takes away, one row an account; `recount` finds the same by looking at everything.
 """

@@ -140,7 +140,7 @@ def _part(request: Request, size: int, etag: str) -> range | None:
     if header is None or request.headers.get("if-range", etag) != etag:
         return None
     unit, _, ranges = header.partition("=")
-    parts = [_parsed(part.strip(), size) for part in ranges.split(",")]
+    parts = [_parse(part.strip(), size) for part in ranges.split(",")]
     if unit.strip().lower() != "bytes" or not all(parts):
         raise HTTPException(
             416,
@@ -150,7 +150,7 @@ def _part(request: Request, size: int, etag: str) -> range | None:
     return parts[0] if len(parts) == 1 else None
 
 
-def _parsed(part: str, size: int) -> range:
+def _parse(part: str, size: int) -> range:
     """Empty where it makes no sense, or lies outside."""
     found = _RANGE.match(part)
     if found is None:

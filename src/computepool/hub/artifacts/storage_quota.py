@@ -1,4 +1,4 @@
-"""How much an account, or a node, may keep at the hub. Counted as jobs are: exactly when the estimate says no, or is old.
+"""Storage quotas of accounts and nodes at the hub. Counted as jobs are: exactly when the estimate says no, or is old.
 
 Two limits. Beyond its quota an account may send nothing more and submit nothing more; what its jobs come to is kept all the
 same, up to a reserve beyond the quota, so that a full account does not lose the result of a job that is done. Beyond the
@@ -15,7 +15,7 @@ from computepool.core.errors import Forbidden, QuotaExceeded
 from computepool.core.words import byte_size
 from computepool.hub.artifacts import inline_rows
 from computepool.hub.artifacts import rows as artifact_rows
-from computepool.hub.context import Hub, Kept
+from computepool.hub.context import Hub, StorageUsage
 from computepool.hub.db.session import AnyRow, Connection, Tx
 from computepool.hub.groups import rows as group_rows
 from computepool.hub.identity import rows as account_rows
@@ -31,7 +31,7 @@ SMALL_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class StorageQuota:
     """What an account keeps, and may keep."""
 
     bytes: int
@@ -40,13 +40,13 @@ class Room:
     keep_s: float
 
 
-def room_of(hub: Hub, connection: Connection, account_id: str) -> Room:
+def room_of(hub: Hub, connection: Connection, account_id: str) -> StorageQuota:
     size, count = artifact_rows.kept_bytes(connection, account_id)
     size += group_rows.words_of_account(connection, account_id) + inline_rows.stored(connection, account_id)
     row, settings = account_rows.get_account(connection, account_id), hub.settings
     own_max = None if row is None else row.artifact_bytes_max
     own_keep_s = None if row is None else row.artifact_keep_s
-    return Room(
+    return StorageQuota(
         bytes=size,
         artifacts=count,
         bytes_max=settings.artifact_bytes_max if own_max is None else own_max,
@@ -67,11 +67,11 @@ async def reserved(
         return size + sum(({**there, **dict(sorted(hub.coming.get(owner, ())))} | {digest: 0}).values())
 
     if isinstance(asker, NodePrincipal):
-        known = await _kept(hub, owner, more=more(), is_node=True)
+        known = await _usage(hub, owner, more=more(), is_node=True)
         _check(asker, known, more())
         await _check_results(hub, asker, more())
     else:
-        known = await _kept(hub, owner, more=more())
+        known = await _usage(hub, owner, more=more())
     # From here to the reservation nothing is waited for: those that came at the same time see it.
     _check(asker, known, more())
     coming = hub.coming.setdefault(owner, [])
@@ -93,7 +93,7 @@ def check_kept(hub: Hub, connection: Connection, asker: Principal | NodePrincipa
     _check(asker, known, size)
 
 
-def _check(asker: Principal | NodePrincipal, known: Kept, more: int) -> None:
+def _check(asker: Principal | NodePrincipal, known: StorageUsage, more: int) -> None:
     if known.bytes + more <= known.bytes_max:
         return
     if isinstance(asker, NodePrincipal):
@@ -111,7 +111,7 @@ async def reserve_submission(hub: Hub, account_id: str, *, size: int) -> None:
     """What a submission brings along is counted as files are, and from now on, as others come at the same time, until
     `end_submission`. An account that is over its quota makes nothing new.
     """
-    kept = await _kept(hub, account_id, more=hub.submitting[account_id] + size)
+    kept = await _usage(hub, account_id, more=hub.submitting[account_id] + size)
     # From here to the reservation nothing is waited for.
     if kept.bytes + hub.submitting[account_id] + _weight(size) > kept.bytes_max:
         raise _no_submission(kept, size)
@@ -142,7 +142,7 @@ def _weight(size: int) -> int:
     return size if size > SMALL_BYTES else 0
 
 
-def _no_submission(kept: Kept, size: int) -> QuotaExceeded:
+def _no_submission(kept: StorageUsage, size: int) -> QuotaExceeded:
     return QuotaExceeded(
         f"{_of(kept)} {byte_size(size)} of programs and arguments more do not fit. Give some up before you submit: "
         "`pool artifacts list`, `pool artifacts rm`."
@@ -254,7 +254,7 @@ def note_results(hub: Hub, sizes: Mapping[str, int]) -> None:
             del hub.kept[account_id]
 
 
-async def _kept(hub: Hub, owner: str, *, more: int, is_node: bool = False) -> Kept:
+async def _usage(hub: Hub, owner: str, *, more: int, is_node: bool = False) -> StorageUsage:
     known = _estimate(hub, owner)
     if known is not None and known.bytes + more <= known.bytes_max:
         return known
@@ -269,21 +269,21 @@ async def _kept(hub: Hub, owner: str, *, more: int, is_node: bool = False) -> Ke
     return _remember(hub, owner, counted)
 
 
-def _estimate(hub: Hub, owner: str) -> Kept | None:
+def _estimate(hub: Hub, owner: str) -> StorageUsage | None:
     known = hub.kept.get(owner)
     old = known is None or not 0 <= hub.now_ms() - known.counted_at_ms < _ESTIMATE_MS
     return None if old else known
 
 
-def _count(hub: Hub, connection: Connection, owner: str, *, is_node: bool) -> Kept:
+def _count(hub: Hub, connection: Connection, owner: str, *, is_node: bool) -> StorageUsage:
     if is_node:
         sent = artifact_rows.unreported_bytes(connection, owner)
-        return Kept(sent, hub.settings.unreported_max_bytes, hub.now_ms())
+        return StorageUsage(sent, hub.settings.unreported_max_bytes, hub.now_ms())
     room = room_of(hub, connection, owner)
-    return Kept(room.bytes, room.bytes_max, hub.now_ms())
+    return StorageUsage(room.bytes, room.bytes_max, hub.now_ms())
 
 
-def _remember(hub: Hub, owner: str, kept: Kept) -> Kept:
+def _remember(hub: Hub, owner: str, kept: StorageUsage) -> StorageUsage:
     while len(hub.kept) >= _ESTIMATES_MAX:
         hub.kept.pop(next(iter(hub.kept)))
     hub.kept[owner] = kept
@@ -300,7 +300,7 @@ async def _check_results(hub: Hub, node: NodePrincipal, size: int) -> None:
     )
     full = None
     for account_id in owners:
-        kept = await _kept(hub, account_id, more=size)
+        kept = await _usage(hub, account_id, more=size)
         if _has_reserve(hub, kept, size):
             return
         full = kept
@@ -309,16 +309,16 @@ async def _check_results(hub: Hub, node: NodePrincipal, size: int) -> None:
     raise QuotaExceeded(_full(full, size))
 
 
-def _has_reserve(hub: Hub, kept: Kept, more: int) -> bool:
+def _has_reserve(hub: Hub, kept: StorageUsage, more: int) -> bool:
     return kept.bytes + more <= kept.bytes_max * (1 + hub.settings.artifact_reserve)
 
 
-def _full(kept: Kept, more: int) -> str:
+def _full(kept: StorageUsage, more: int) -> str:
     return (
         f"The submitter's account keeps {byte_size(kept.bytes)} of files and job data and may keep "
         f"{byte_size(kept.bytes_max)}; there is no room for {byte_size(more)} of results."
     )
 
 
-def _of(kept: Kept) -> str:
+def _of(kept: StorageUsage) -> str:
     return f"Your account keeps {byte_size(kept.bytes)} of files and job data and may keep {byte_size(kept.bytes_max)}."

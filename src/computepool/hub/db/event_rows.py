@@ -1,4 +1,4 @@
-"""What is written once and read back in order: events and logs."""
+"""Rows that are written once and read back in order: events and logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a database error means: worth another try, an outage, a full disk, or something the caller asked for."""
+"""The meaning of a database error: worth another try, an outage, a full disk, or something the caller asked for."""
 
 from __future__ import annotations
 

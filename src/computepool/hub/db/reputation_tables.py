@@ -1,4 +1,4 @@
-"""What the events come to for nodes and for submitters."""
+"""Reputations of nodes and of submitters, as the events make them."""
 
 from __future__ import annotations
 

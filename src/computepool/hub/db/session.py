@@ -26,7 +26,7 @@ from computepool.core.errors import Unavailable
 from computepool.core.money import ledger
 from computepool.core.money.ledger import Leg
 from computepool.core.trust.reputation import Reputation
-from computepool.core.trust.submitter_reputation import Conduct
+from computepool.core.trust.submitter_reputation import SubmitterReputation
 from computepool.hub.artifacts import inline_rows
 from computepool.hub.clock import Clock
 from computepool.hub.db import dialect, failures
@@ -113,7 +113,7 @@ class _Job:
 
 class Store:
     """Reads on a few threads, writes on one. After each commit, on the event loop: `on_commit(topics)`, and
-    `on_reputation(changed)` with the nodes and `on_conduct(changed)` with the submitters whose outcomes it recorded.
+    `on_reputation(changed)` with the nodes and `on_submitter_reputation(changed)` with the submitters whose outcomes it recorded.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Store:
         self._stopped = False
         self.on_commit: Callable[[set[str]], None] = lambda _topics: None
         self.on_reputation: Callable[[dict[str, Reputation]], None] = lambda _changed: None
-        self.on_conduct: Callable[[dict[str, Conduct]], None] = lambda _changed: None
+        self.on_submitter_reputation: Callable[[dict[str, SubmitterReputation]], None] = lambda _changed: None
         #: Called at the end of a transaction that ended something of watched groups.
         self.on_closing: Callable[[Tx], None] = lambda _tx: None
         self._owners: dict[str, str] = {}  # of nodes; read and written by the writer alone
@@ -280,7 +280,7 @@ class Store:
         told: list[_News] = [
             (self.on_commit, topics),
             (self.on_reputation, changed.nodes),
-            (self.on_conduct, changed.submitters),
+            (self.on_submitter_reputation, changed.submitters),
         ]
         return [(tell, news) for tell, news in told if news]
 
@@ -326,7 +326,7 @@ class _Changed:
     """What a transaction's events came to."""
 
     nodes: dict[str, Reputation] = field(default_factory=dict)
-    submitters: dict[str, Conduct] = field(default_factory=dict)
+    submitters: dict[str, SubmitterReputation] = field(default_factory=dict)
 
 
 def _add_up(total: dict[str, int], more: dict[str, int]) -> None:

@@ -278,12 +278,12 @@ jobs = Table(
     Column(
         "compare", Text
     ),  # JSON, how results are compared; empty: by digest (hub/settlement/verification/comparators.py)
-    Column("comparing", Text),  # the errand whose answer it waits for; until then nobody may run it
+    Column("comparing", Text),  # the hub job whose answer it waits for; until then nobody may run it
     Column("runs", Integer, nullable=False, server_default="1"),  # that the hold can pay for
     Column("results", Integer, nullable=False, server_default="0"),  # reported, and not yet believed
     Column("avoid_owners", Text, nullable=False, server_default=text("''")),  # who has reported one already
     Column("verdict", Text),  # why the accepted result is believed
-    # errands: jobs that the hub runs about another job (hub/settlement/hub_jobs.py)
+    # hub jobs: jobs that the hub runs about another job (hub/settlement/hub_jobs.py)
     Column("errand", Text),  # <kind>:<job id>:<number>; empty: somebody's own job
     Column("behalf", Text),  # whose job it is to nodes, where somebody else pays for it
     Column("taken_back", BigInteger),  # of the charge, because the result was proven wrong afterwards

@@ -1,4 +1,4 @@
-"""What running jobs tell their group's collector."""
+"""Messages of running jobs to their group's collector."""
 
 from __future__ import annotations
 

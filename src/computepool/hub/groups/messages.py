@@ -1,4 +1,4 @@
-"""What running jobs tell their collector: kept in the order in which it came, bounded, read live by long poll."""
+"""Messages of running jobs to their collector: kept in the order of arrival, bounded, read live by long poll."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a collector answers: a summary with the beginning of each list, and the lists themselves, page by page.
+"""The answers of a collector: a summary with the beginning of each list, and the lists themselves, page by page.
 
 A list is the group's jobs in the order of their ids, then the keys without a job in the order of their names; its cursor
 says which of the two the last one was.

@@ -1,4 +1,4 @@
-"""What routes ask for: the hub, and who is calling. Every route names its policy here; one that does not fails the tests."""
+"""Dependencies of routes: the hub, and the caller. Every route names its policy here; one without fails the tests."""
 
 from __future__ import annotations
 
@@ -187,10 +187,10 @@ async def bounded_wait(
         int, Query(ge=0, le=WAIT_MAX_MS, description="How long to wait for news before answering")
     ] = 0,
 ) -> int:
-    return shortened(request, wait_ms)
+    return shorten(request, wait_ms)
 
 
-def shortened(request: Request, wait_ms: int) -> int:
+def shorten(request: Request, wait_ms: int) -> int:
     return min(wait_ms, round(get_settings(request).wait_max_s * 1000))
 
 

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from computepool.core.errors import ComputePoolError
 from computepool.hub.groups import groups
 from computepool.hub.http.bodies import Bodies, replay
-from computepool.hub.http.dependencies import SEQ_MAX, WAIT_MAX_MS, Allow, for_body, remembered, shortened
+from computepool.hub.http.dependencies import SEQ_MAX, WAIT_MAX_MS, Allow, for_body, remembered, shorten
 from computepool.hub.http.errors import invalid, refusal, surprise
 from computepool.hub.http.headers import SafeHeaders, added
 from computepool.hub.http.rate_limit import seen_from, take_submission
@@ -57,7 +57,7 @@ class _Invalid(Exception):
         self.error = error
 
 
-class Answer(NamedTuple):
+class FastRoute(NamedTuple):
     """How a request is answered here."""
 
     handler: Handler
@@ -84,7 +84,10 @@ class HotRoutes(FastAPI):
         self._prefix = prefix
         self._headers = [*_HEADERS, *added(https=https)]
         self._refuse = SafeHeaders(_refuse, https=https)
-        self._of_nodes = {f"{_API}/next": Answer(self._next), f"{_API}/complete": Answer(self._complete)}
+        self._of_nodes = {
+            f"{_API}/next": FastRoute(self._next),
+            f"{_API}/complete": FastRoute(self._complete),
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = None
@@ -111,17 +114,17 @@ class HotRoutes(FastAPI):
             await send({"type": "http.response.start", "status": answer.status, "headers": headers})
             await send({"type": "http.response.body", "body": reply})
 
-    def _find(self, scope: Scope, path: str) -> Answer | None:
+    def _find(self, scope: Scope, path: str) -> FastRoute | None:
         if scope["method"] == "POST":
             if path in self._of_nodes:
                 return self._of_nodes[path]
             if path == f"{_API}/jobs" and _is_plain(scope):
-                return Answer(self._submit, 201)
+                return FastRoute(self._submit, 201)
         elif scope["method"] == "GET" and path.endswith("/results"):
             named = _RESULTS.fullmatch(path)
             wanted = _wanted(scope["query_string"])
             if named is not None and wanted is not None and _is_plain(scope):
-                return Answer(lambda scope, _receive: self._results(scope, named[1], wanted))
+                return FastRoute(lambda scope, _receive: self._results(scope, named[1], wanted))
         return None
 
     def _inside(self, path: str) -> str:
@@ -144,7 +147,7 @@ class HotRoutes(FastAPI):
 
     async def _next(self, scope: Scope, receive: Receive) -> bytes:
         node = await self._node(scope)
-        request = _parsed(NextRequest, await self._body(scope, receive, node))
+        request = _parse(NextRequest, await self._body(scope, receive, node))
         reply = await node_routes.poll(
             self.state.hub, node, request, dispatcher=self.state.dispatcher, address=seen_from(scope)
         )
@@ -152,7 +155,7 @@ class HotRoutes(FastAPI):
 
     async def _complete(self, scope: Scope, receive: Receive) -> bytes:
         node = await self._node(scope)
-        request = _parsed(CompleteRequest, await self._body(scope, receive, node))
+        request = _parse(CompleteRequest, await self._body(scope, receive, node))
         reply = await node_routes.settle(self.state.hub, node, request, dispatcher=self.state.dispatcher)
         return reply.model_dump_json().encode()
 
@@ -182,12 +185,12 @@ class HotRoutes(FastAPI):
             group_id,
             after=wanted.get("after", 0),
             limit=wanted.get("limit", 500),
-            wait_ms=shortened(request, wanted.get("wait_ms", 0)),
+            wait_ms=shorten(request, wanted.get("wait_ms", 0)),
         )
         return page.model_dump_json().encode()
 
 
-def _parsed(model: type[Said], body: bytes) -> Said:
+def _parse(model: type[Said], body: bytes) -> Said:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""What every answer tells a browser: it is what it says it is, it belongs in no frame, and it is nobody else's to keep.
+"""Security headers of every answer: it is what it says it is, belongs in no frame, and is nobody else's to keep.
 
 Pure ASGI, so streams pass. An answer that says something of its own about one of these keeps its own words.
 """

@@ -1,4 +1,4 @@
-"""Which route lets whom in: read back from the wired application, for its document and for the tests.
+"""The access policy of each route: read back from the wired application, for its document and for the tests.
 
 Nothing here decides anything. A route whose policy cannot be found has none, and fails the tests.
 """

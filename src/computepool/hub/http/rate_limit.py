@@ -89,7 +89,7 @@ class Guesses:
     def check(self, address: str, credential: str) -> None:
         """Before looking: raises RateLimited with a time to come back."""
         by_address = self._buckets.get(address)
-        if by_address is None or _hashed(credential) in self._good:
+        if by_address is None or _hash(credential) in self._good:
             return
         by_name = self._buckets.get(_name(credential))
         wait_s = max(by_address.waits_s(), 0.0 if by_name is None else by_name.waits_s())
@@ -110,7 +110,7 @@ class Guesses:
             self._buckets.popitem(last=False)
 
     def succeeded(self, credential: str) -> None:
-        hashed = _hashed(credential)
+        hashed = _hash(credential)
         if hashed not in self._good:
             self._good[hashed] = None
             if len(self._good) > _ACCOUNTS_MAX:
@@ -122,7 +122,7 @@ def _name(credential: str) -> str:
     return f"guess:{credential[: _NAME_LENGTH[credential.startswith('cp_')]]}"
 
 
-def _hashed(credential: str) -> bytes:
+def _hash(credential: str) -> bytes:
     return hashlib.blake2b(credential.encode(errors="replace"), digest_size=16).digest()
 
 

@@ -1,4 +1,4 @@
-"""How long a client may take to say what it wants. Uvicorn waits for ever; a thousand slow clients would be a full house.
+"""A guard against slow clients. Uvicorn waits for ever; a thousand slow clients would be a full house.
 
 Headers have a deadline and a size, bodies a least speed. A connection that waits for its answer, or rests between
 requests, is not slow: nothing here touches parked polls.
@@ -18,7 +18,7 @@ _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-lengt
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-class Doorman:
+class SlowClientGuard:
     """Watches the connections that are in the middle of saying something; the oldest first."""
 
     def __init__(self, settings: Settings) -> None:
@@ -28,11 +28,11 @@ class Doorman:
         self.unread_max_bytes = settings.unread_body_max_bytes
         self._bytes_per_s = settings.body_bytes_per_s_min
         self._pending_max = settings.connections_pending_max
-        self._headers: dict[PatientProtocol, None] = {}
-        self._bodies: dict[PatientProtocol, None] = {}
+        self._headers: dict[GuardedProtocol, None] = {}
+        self._bodies: dict[GuardedProtocol, None] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def watch(self, connection: PatientProtocol) -> None:
+    def watch(self, connection: GuardedProtocol) -> None:
         """Called after every piece that came. Most requests come in one, and are never watched."""
         speaking = self._bodies if connection.in_body else self._headers
         other = self._headers if connection.in_body else self._bodies
@@ -44,7 +44,7 @@ class Doorman:
         if self._timer is None:
             self._timer = connection.loop.call_later(_SWEEP_S, self._sweep)
 
-    def forget(self, connection: PatientProtocol) -> None:
+    def forget(self, connection: GuardedProtocol) -> None:
         self._headers.pop(connection, None)
         self._bodies.pop(connection, None)
 
@@ -60,7 +60,7 @@ class Doorman:
                 connection.give_up()
         self._timer = loop.call_later(_SWEEP_S, self._sweep)
 
-    def _too_slow(self, connection: PatientProtocol, now: float) -> bool:
+    def _too_slow(self, connection: GuardedProtocol, now: float) -> bool:
         took_s = now - connection.since
         if not connection.in_body:
             return took_s > self._header_s
@@ -72,10 +72,10 @@ class Doorman:
         return connection.body_bytes < (took_s - self._grace_s) * self._bytes_per_s
 
 
-class PatientProtocol(HttpToolsProtocol):
-    """Uvicorn's own protocol, observed. Made by `protocol_for`, which tells it its doorman."""
+class GuardedProtocol(HttpToolsProtocol):
+    """Uvicorn's own protocol, observed. Made by `protocol_for`, which tells it its guard."""
 
-    doorman: Doorman
+    guard: SlowClientGuard
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -95,30 +95,30 @@ class PatientProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._begin_headers()
-        self.doorman.watch(self)
+        self.guard.watch(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.doorman.forget(self)
+        self.guard.forget(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         of_a_body = self.in_body
         super().data_received(data)
         if self.transport.is_closing():
-            self.doorman.forget(self)
+            self.guard.forget(self)
             return
         if not self.speaking and self._idle():
             self._begin_headers()  # bytes that begin nothing, such as empty lines, do not keep a connection
         if not self.speaking:
-            self.doorman.forget(self)
+            self.guard.forget(self)
             return
         if not self.in_body:
             # The rest of a body that was answered before it had come is no head of the next request.
             self.header_bytes += 0 if of_a_body else len(data)
-            if self.header_bytes > self.doorman.header_max_bytes:
+            if self.header_bytes > self.guard.header_max_bytes:
                 self.give_up(_TOO_LONG)
                 return
-        self.doorman.watch(self)
+        self.guard.watch(self)
 
     def _idle(self) -> bool:
         return self.answered and not self.pipeline and self.timeout_keep_alive_task is None
@@ -138,7 +138,7 @@ class PatientProtocol(HttpToolsProtocol):
         if self.answered:
             # A client that was refused hears so before the connection is gone, but need not be listened to for long.
             self.unread_bytes += len(body)
-            if self.unread_bytes > self.doorman.unread_max_bytes:
+            if self.unread_bytes > self.guard.unread_max_bytes:
                 self.transport.close()
 
     def on_message_complete(self) -> None:
@@ -154,7 +154,7 @@ class PatientProtocol(HttpToolsProtocol):
         self.since, self.body_bytes, self.unread_bytes = now, 0, 0
 
     def give_up(self, answer: bytes = _TOO_SLOW) -> None:
-        self.doorman.forget(self)
+        self.guard.forget(self)
         if self.transport.is_closing():
             return
         if self.answered or not self.cycle.response_started:
@@ -162,6 +162,6 @@ class PatientProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-def protocol_for(settings: Settings) -> type[PatientProtocol]:
-    """A class, because that is what uvicorn wants; all its connections share one doorman."""
-    return type("HubProtocol", (PatientProtocol,), {"doorman": Doorman(settings)})
+def protocol_for(settings: Settings) -> type[GuardedProtocol]:
+    """A class, because that is what uvicorn wants; all its connections share one guard."""
+    return type("HubProtocol", (GuardedProtocol,), {"guard": SlowClientGuard(settings)})

@@ -1,4 +1,4 @@
-"""Who is asking, and what they may do. Every decision about permission is made in this file."""
+"""Callers, and their permissions. Every decision about permission is made in this file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from computepool.core.errors import Forbidden, NotFound
 
-#: The pool's own account, which pays for what the hub wants to know (errands.py). Nobody can sign in to it.
+#: The pool's own account, which pays for what the hub wants to know (hub_jobs.py). Nobody can sign in to it.
 POOL_ACCOUNT = "acc_pool"
 
 

@@ -1,4 +1,4 @@
-"""What one administrator asked for and another must agree to."""
+"""Requests of one administrator that another must agree to."""
 
 from __future__ import annotations
 

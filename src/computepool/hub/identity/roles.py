@@ -1,4 +1,4 @@
-"""Who is what: changing an account's roles. There is always an administrator left."""
+"""Changes of an account's roles. There is always an administrator left."""
 
 from __future__ import annotations
 

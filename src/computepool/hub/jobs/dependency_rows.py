@@ -1,4 +1,4 @@
-"""Which job waits for which: `after` at submission, and what becomes free when one succeeds."""
+"""Dependencies between jobs: `after` at submission, and what becomes free when one succeeds."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from computepool.hub.money.quotes import Terms
 from computepool.hub.scheduling import feasibility
 from computepool.hub.settlement import follow_ups
 from computepool.hub.settlement.verification import comparators, rechecks, verification
-from computepool.hub.settlement.verification.comparators import Asked
+from computepool.hub.settlement.verification.comparators import RequestedComparison
 from computepool.protocol.jobs.checkpoints import CheckpointDetail
 from computepool.protocol.jobs.filters import JobFilter
 from computepool.protocol.jobs.jobs import (
@@ -154,7 +154,7 @@ class _Submission:
         body: str,
         job_ids: list[str],
         terms: Terms,
-        compare: Asked,
+        compare: RequestedComparison,
         admit: Admit | None = None,
     ) -> None:
         self.admit = admit

@@ -32,7 +32,7 @@ from computepool.protocol.jobs.filters import JobFilter
 _HELD = [JobState.LEASED.value, JobState.RUNNING.value]
 _LIVE = [AttemptState.LEASED.value, AttemptState.RUNNING.value]
 
-#: To nodes, and for where it may run, an errand is a job of whoever it is about.
+#: To nodes, and for where it may run, a hub job is a job of whoever it is about.
 SHOWN_ACCOUNT = func.coalesce(jobs.c.behalf, jobs.c.account_id).label("shown_account")
 #: What the dispatcher needs of a queued job; the spec is looked up by digest and cached.
 _QUEUED = select(
@@ -158,7 +158,7 @@ def list_jobs(
 ) -> tuple[Sequence[AnyRow], str | None]:
     """Newest first, of the next `window` jobs of the account or group; and where to go on, if there is more.
 
-    Errands are the hub's own affair.
+    Hub jobs are the hub's own affair.
     """
     led: list[Any] = [jobs.c.errand.is_(None)]
     led += [] if wanted.account_id is None else [jobs.c.account_id == wanted.account_id]
@@ -305,7 +305,7 @@ def ttl_ms_of(row: AnyRow) -> int:
 
 def requeue(tx: Tx, job_id: str, *, attempt_no: int, waits_on: bool = False, **changes: Any) -> bool:
     """Back to the queue, unless the job moved on since `attempt_no`. `waits_on`: it never stopped waiting, and has no
-    more time for it than before; nor has an errand, which is of use until then."""
+    more time for it than before; nor has a hub job, which is of use until then."""
     if not waits_on:
         ends_ms = case((jobs.c.errand.is_(None), TTL_MS + tx.now_ms), else_=jobs.c.expires_at_ms)
         changes |= {"ttl_ms": TTL_MS, "expires_at_ms": ends_ms}

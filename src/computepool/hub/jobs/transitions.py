@@ -31,9 +31,9 @@ class Effects:
     requeued: list[str] = field(default_factory=list)
     finished: list[str] = field(default_factory=list)
     ended: list[tuple[str, str]] = field(default_factory=list)  #: (node, attempt) that must stop
-    #: For aftermath.py, in the same transaction: errands that are over, and nodes whose result was proven wrong.
-    errands: list[str] = field(default_factory=list)
-    struck: list[str] = field(default_factory=list)
+    #: For follow_ups.py, in the same transaction: hub jobs that are over, and nodes whose result was proven wrong.
+    hub_jobs: list[str] = field(default_factory=list)
+    penalised: list[str] = field(default_factory=list)
     ended_parents: list[str] = field(
         default_factory=list
     )  #: jobs that ran, may have submitted others, and did not succeed
@@ -84,7 +84,7 @@ def finish(
     checkpoints.drop(tx, job)
     effects.finished.append(job.id)
     if job.errand is not None:
-        effects.errands.append(job.id)
+        effects.hub_jobs.append(job.id)
     _end_attempts(tx, job, effects)
     _end_comparison(tx, job, effects)
     fail_dependents(tx, [job.id], effects)
@@ -106,8 +106,8 @@ def _end_comparison(tx: Tx, job: AnyRow, effects: Effects) -> None:
     if job.comparing is None:
         return
     reason = Reason.CANCELLED_BY_USER
-    for errand in job_rows.lock_jobs(tx, [job.comparing]).values():
-        finish(tx, errand, JobState.CANCELLED, actor="hub", reason=reason, effects=effects)
+    for hub_job in job_rows.lock_jobs(tx, [job.comparing]).values():
+        finish(tx, hub_job, JobState.CANCELLED, actor="hub", reason=reason, effects=effects)
 
 
 def _end_attempts(tx: Tx, job: AnyRow, effects: Effects) -> None:

@@ -1,4 +1,4 @@
-"""What people call things, by id: for lists that would else show ids alone."""
+"""Names of things, by id: for lists that would else show ids alone."""
 
 from __future__ import annotations
 

@@ -70,5 +70,5 @@ def _columns(kind: str) -> Select[Any]:
     table = TABLES[kind]
     if kind != "job":
         return select(table.c.id, table.c.name)
-    # Errands are the hub's own affair.
+    # Hub jobs are the hub's own affair.
     return select(jobs.c.id, jobs.c.name, jobs.c.key, jobs.c.state).where(jobs.c.errand.is_(None))

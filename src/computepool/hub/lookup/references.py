@@ -1,4 +1,4 @@
-"""What somebody means who types the beginning of an id, a name, or `last`. Every client asks here."""
+"""Looks up the beginning of an id, a name, or `last`. Every client asks here."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def find(hub: Hub, principal: Principal, *, kind: ReferenceKind, word: str
             f"There is no {kind.value} {word!r}, or it is not yours. Give an id, the beginning of one, a name{last}; "
             f"{_LISTS[kind]} shows them."
         )
-    listed = "; ".join(_described(row) for row in found[:_LISTED_MAX])
+    listed = "; ".join(_describe(row) for row in found[:_LISTED_MAX])
     more = " …" if len(found) > _LISTED_MAX else ""
     raise Conflict(f"{word!r} may be one of several; give more of its id: {listed}{more}")
 
@@ -75,6 +75,6 @@ def _named(
     return rows.by_name(connection, kind.value, word, account_id=own, window=window, limit=limit)
 
 
-def _described(row: AnyRow) -> str:
+def _describe(row: AnyRow) -> str:
     state = getattr(row, "state", "")
     return f"{row.id} ({row.name}{', ' if state else ''}{state})"

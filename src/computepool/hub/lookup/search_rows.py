@@ -24,7 +24,7 @@ _SKEW_MS = 600_000
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchPage:
     rows: Sequence[AnyRow] = ()
     seen: int | None = None  #: the last one that was looked at: go on there; None: there is nothing further
     seen_ms: int | None = None  #: its time
@@ -40,18 +40,18 @@ def is_search(wanted: EventFilter) -> bool:
 
 def search_events(
     connection: Connection, wanted: EventFilter, *, before: int, limit: int, window: int
-) -> Found:
+) -> SearchPage:
     """Of the next `window` older events that the leading index has, `limit` at most; newest first."""
     found = _look(connection, wanted, events.c.seq < before, order=(limit, window, True))
     past = wanted.since_ms is not None and found.seen_ms is not None
     if past and found.seen_ms < wanted.since_ms - _SKEW_MS:  # type: ignore[operator]
-        return Found(found.rows)
+        return SearchPage(found.rows)
     return found
 
 
 def growing_events(
     connection: Connection, wanted: EventFilter, *, after: int, limit: int, window: int
-) -> Found:
+) -> SearchPage:
     """Of the next `window` younger ones; oldest first."""
     # Asked for before they are looked at: what is committed meanwhile is looked at next time.
     upto = event_rows.last_event(connection) if is_search(wanted) else None
@@ -61,10 +61,10 @@ def growing_events(
 
 def _look(
     connection: Connection, wanted: EventFilter, begin: ColumnElement[bool], *, order: tuple[int, int, bool]
-) -> Found:
+) -> SearchPage:
     limit, window, newest = order
     if wanted.is_foreign():
-        return Found()
+        return SearchPage()
     led = _led(connection, wanted)
     by = events.c.seq.desc() if newest else events.c.seq
     matching = _matching(wanted)
@@ -79,7 +79,7 @@ def _look(
     rows = connection.execute(found).all()
     if len(rows) == limit:
         last = rows[-1]
-    return Found(rows) if last is None else Found(rows, last.seq, last.at_ms)
+    return SearchPage(rows) if last is None else SearchPage(rows, last.seq, last.at_ms)
 
 
 def number_at(connection: Connection, at_ms: int) -> int:

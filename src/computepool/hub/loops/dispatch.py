@@ -12,7 +12,7 @@ _LOAD_ALL_S = 60.0  #: a hub that always has something to do comes to its safety
 
 
 async def run(hub: Hub, dispatcher: Dispatcher) -> None:
-    hub.beats.begin("dispatch", hub.settings.resync_s)
+    hub.loop_health.begin("dispatch", hub.settings.resync_s)
     loop = asyncio.get_running_loop()
     loaded_at = loop.time()
     while True:
@@ -21,7 +21,7 @@ async def run(hub: Hub, dispatcher: Dispatcher) -> None:
             await guarded("dispatch.load_all", dispatcher.load_all)
             loaded_at = loop.time()
         dispatcher.wanted.clear()
-        if not await guarded("dispatch", dispatcher.rounds, beats=hub.beats):
+        if not await guarded("dispatch", dispatcher.rounds, health=hub.loop_health):
             await pause_after_failure()
             dispatcher.kick()
 

@@ -69,7 +69,7 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
     async def pay_out() -> None:
         await payout_rounds.run(hub)
 
-    repeat = partial(every, beats=hub.beats)
+    repeat = partial(every, health=hub.loop_health)
     return [
         _tell(hub),
         repeat(settings.tick_s, "market", price),
@@ -115,4 +115,4 @@ class Sweep:
 
 async def _tell(hub: Hub) -> None:
     async with deliveries.Courier(hub) as courier:
-        await every(hub.settings.webhook_round_s, "webhooks", courier.round, beats=hub.beats)
+        await every(hub.settings.webhook_round_s, "webhooks", courier.round, health=hub.loop_health)

@@ -6,23 +6,25 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from computepool.hub.memory.loop_health import Beats
+from computepool.hub.memory.loop_health import LoopHealth
 
 logger = logging.getLogger(__name__)
 _FAILED_PAUSE_S = 1.0
 
 
 async def every(
-    interval_s: float, name: str, tick: Callable[[], Awaitable[object]], *, beats: Beats | None = None
+    interval_s: float, name: str, tick: Callable[[], Awaitable[object]], *, health: LoopHealth | None = None
 ) -> None:
-    if beats is not None:
-        beats.begin(name, interval_s)
+    if health is not None:
+        health.begin(name, interval_s)
     while True:
         await asyncio.sleep(interval_s)
-        await guarded(name, tick, beats=beats)
+        await guarded(name, tick, health=health)
 
 
-async def guarded(name: str, tick: Callable[[], Awaitable[object]], *, beats: Beats | None = None) -> bool:
+async def guarded(
+    name: str, tick: Callable[[], Awaitable[object]], *, health: LoopHealth | None = None
+) -> bool:
     """False when the tick failed."""
     try:
         await tick()
@@ -30,11 +32,11 @@ async def guarded(name: str, tick: Callable[[], Awaitable[object]], *, beats: Be
         raise
     except Exception as error:
         logger.exception("loop.failed: %s", name)
-        if beats is not None:
-            beats.failed(name, error)
+        if health is not None:
+            health.failed(name, error)
         return False
-    if beats is not None:
-        beats.ran(name)
+    if health is not None:
+        health.ran(name)
     return True
 
 

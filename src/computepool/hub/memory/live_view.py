@@ -1,4 +1,4 @@
-"""What people who watch are answered from, in memory: the mesh as it was last looked at, what happened lately, what attempts use.
+"""The live view, in memory: the mesh as it was last looked at, what happened lately, what attempts use.
 
 Soft state: after a restart it is looked at again, and the usage of what still runs goes on from what was saved.
 """
@@ -56,7 +56,7 @@ class NodeLine:
 
 
 @dataclass(slots=True)
-class Elsewhere:
+class RemoteNode:
     """A node that polls another hub, by the store's word."""
 
     text: str  #: its profile, as it is kept
@@ -68,7 +68,7 @@ class Elsewhere:
 
 
 @dataclass(slots=True)
-class Settled:
+class RecentPayments:
     """What was paid lately, by the minute, so that only new transfers are ever read."""
 
     upto: int | None = None  #: the last transfer that is counted; none: nothing was read yet
@@ -84,14 +84,14 @@ class MeshMemory:
     lines: dict[str, NodeLine] = field(default_factory=dict)
     bodies: OrderedDict[tuple[str, str], bytes] = field(default_factory=OrderedDict)
     owner_names: dict[str, str] = field(default_factory=dict)
-    elsewhere: dict[str, Elsewhere] = field(default_factory=dict)
+    elsewhere: dict[str, RemoteNode] = field(default_factory=dict)
     elsewhere_ms: int = 0
     queued: int = 0
     running: int = 0
     enrolled: int = 0
     counted_ms: int = 0
     count_again_ms: int = 0
-    settled: Settled = field(default_factory=Settled)
+    settled: RecentPayments = field(default_factory=RecentPayments)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     activity: deque[Activity] = field(default_factory=lambda: deque(maxlen=ACTIVITY_MAX))
     activity_upto: int = 0  #: the last event that was looked at

@@ -1,4 +1,4 @@
-"""Whether the hub's loops are alive: when each last ended well, and how it failed since. Soft state."""
+"""Health of the hub's loops: when each last ended well, and how it failed since. Soft state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _ERROR_MAX = 300
 
 
 @dataclass(slots=True)
-class Beat:
+class LoopState:
     name: str
     interval_ms: int
     since_ms: int  #: when the loop began
@@ -24,14 +24,14 @@ class Beat:
         return now_ms - (self.ran_at_ms or self.since_ms)
 
 
-class Beats:
+class LoopHealth:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._known: dict[str, Beat] = {}
+        self._known: dict[str, LoopState] = {}
 
     def begin(self, name: str, interval_s: float) -> None:
         if name not in self._known:
-            self._known[name] = Beat(name, round(interval_s * 1000), self._clock.now_ms())
+            self._known[name] = LoopState(name, round(interval_s * 1000), self._clock.now_ms())
 
     def ran(self, name: str) -> None:
         beat = self._known[name]
@@ -42,5 +42,5 @@ class Beats:
         beat.failed_at_ms, beat.failures = self._clock.now_ms(), beat.failures + 1
         beat.error = f"{type(error).__name__}: {error}"[:_ERROR_MAX]
 
-    def all(self) -> list[Beat]:
+    def all(self) -> list[LoopState]:
         return [self._known[name] for name in sorted(self._known)]

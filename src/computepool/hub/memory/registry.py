@@ -48,14 +48,14 @@ class LiveAttempt:
     lane: Lane
     grant: Grant
     since_ms: int  #: when it was leased
-    errand: bool = False
+    hub_job: bool = False
     running: bool = False
     delivered: bool = False
     said: RunningAttempt | None = None  #: the node's last word about it
 
 
 @dataclass(slots=True)
-class Session:
+class NodeSession:
     """One node that polls this hub."""
 
     profile: NodeProfile
@@ -77,7 +77,9 @@ class Session:
     measure: str = ""  #: the measurement that was asked for and is not answered
     measure_told: bool = False
     measure_asked_ms: int = 0
-    homecoming: list[str] = field(default_factory=list)  #: groups whose home it is, and that wait for it
+    result_deliveries: list[str] = field(
+        default_factory=list
+    )  #: groups whose home it is, and that wait for it
     home_due: bool = False  #: what the store says of these may have changed
     place: Place = NOWHERE  #: on the map
 
@@ -95,13 +97,13 @@ class Registry:
         self.rules = rules
         self.fleet = Fleet()
         self.lane_numbers = count(1)  #: none is used twice: a lane's attempts are paid for its time together
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, NodeSession] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     @property
-    def sessions(self) -> list[Session]:
+    def sessions(self) -> list[NodeSession]:
         return list(self._sessions.values())
 
     def online(self, now_ms: int) -> int:
@@ -117,16 +119,16 @@ class Registry:
     def lease_ms(self) -> int:
         return self.rules.lease_ms(self.interval_ms)
 
-    def get(self, node_id: str) -> Session | None:
+    def get(self, node_id: str) -> NodeSession | None:
         return self._sessions.get(node_id)
 
     def on_node_seen(
         self, profile: NodeProfile, *, boot_id: str, state: NodeState, cool_off_until_ms: int, now_ms: int
-    ) -> Session:
+    ) -> NodeSession:
         """A node arrives, comes back, or describes itself anew."""
         session = self._sessions.get(profile.node_id)
         if session is None:
-            session = Session(
+            session = NodeSession(
                 profile=profile,
                 boot_id=boot_id,
                 state=state,
@@ -147,7 +149,7 @@ class Registry:
             session.cool_off_until_ms = until_ms
             self.refresh(session, now_ms)
 
-    def refresh(self, session: Session, now_ms: int) -> None:
+    def refresh(self, session: NodeSession, now_ms: int) -> None:
         """Whether new work may go there: it asks for it, was heard lately, its owner wants it, it is not cooling off."""
         rest = self._rest(session, now_ms)
         self.fleet.set_available(session.node_id, rest is None, rest)
@@ -159,7 +161,7 @@ class Registry:
             if rest is not None:
                 self.fleet.set_available(session.node_id, False, rest)
 
-    def status(self, session: Session, now_ms: int, *, banned: bool = False) -> NodeStatus:
+    def status(self, session: NodeSession, now_ms: int, *, banned: bool = False) -> NodeStatus:
         """What the node does, as every view shows it. `banned`: the store says so, too."""
         rest, jobs = self._rest(session, now_ms), len(session.attempts)
         row = self.fleet.row_of(session.node_id)
@@ -170,7 +172,7 @@ class Registry:
             rest, banned=banned or node.banned, floor_met=meets_floor(self.fleet, node), jobs=jobs
         )
 
-    def _rest(self, session: Session, now_ms: int) -> NodeStatus | None:
+    def _rest(self, session: NodeSession, now_ms: int) -> NodeStatus | None:
         interval_ms = self.interval_ms
         suspect_ms, silent_ms = self.rules.suspect_after_ms(interval_ms), now_ms - session.seen_ms
         contact = Contact(
@@ -181,14 +183,14 @@ class Registry:
         )
         return rest_reason(session.state, contact, cooling=session.cool_off_until_ms > now_ms)
 
-    def on_node_lost(self, node_id: str) -> Session | None:
+    def on_node_lost(self, node_id: str) -> NodeSession | None:
         session = self._sessions.pop(node_id, None)
         if session is not None:
             self.fleet.remove(node_id)
             session.wake()
         return session
 
-    def silent(self, now_ms: int) -> list[Session]:
+    def silent(self, now_ms: int) -> list[NodeSession]:
         limit = self.rules.offline_after_ms(self.interval_ms)
         return [session for session in self._sessions.values() if now_ms - session.seen_ms > limit]
 
@@ -196,12 +198,12 @@ class Registry:
 
     def hold(
         self,
-        session: Session,
+        session: NodeSession,
         lane: Lane,
         grant: Grant,
         *,
         since_ms: int,
-        errand: bool = False,
+        hub_job: bool = False,
         delivered: bool = False,
         running: bool = False,
     ) -> None:
@@ -212,7 +214,7 @@ class Registry:
             lane=lane,
             grant=grant,
             since_ms=since_ms,
-            errand=errand,
+            hub_job=hub_job,
             delivered=delivered,
             running=running,
         )

@@ -1,4 +1,4 @@
-"""What an account has, credits given by the operator, earnings that mature, and who lends and borrows most."""
+"""Balances of an account, credits given by the operator, earnings that mature, and who lends and borrows most."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from computepool.core.ids import make_id
 from computepool.core.money import ledger
 from computepool.core.money.money import AMOUNT_MAX, format_credits
 from computepool.core.money.pricing import Economy
-from computepool.core.trust.reputation import STRIKES_WINDOW_MS, TENURED_DAYS
+from computepool.core.trust.reputation import TENURED_DAYS, VIOLATIONS_WINDOW_MS
 from computepool.hub.clock import new_id
 from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Connection, Tx
@@ -50,7 +50,7 @@ async def show(hub: Hub, principal: Principal, account_id: str | None) -> Credit
         )
 
     balances, upcoming, tenured, unconfirmed = await hub.store.read(load)
-    user, held, maturing, earned = (balances[name] for name in ledger_rows.purses(owner))
+    user, held, maturing, earned = (balances[name] for name in ledger_rows.balance_names(owner))
     economy, holdback_ms = hub.market.table.economy, _holdback_ms(hub, tenured=tenured)
     return CreditsView(
         account_id=owner,
@@ -150,9 +150,9 @@ def _check_economy(hub: Hub, request: TopUpRequest) -> None:
 
 async def mature(hub: Hub) -> int:
     """Move what was earned long enough ago to where it can be spent. Returns how many accounts had any."""
-    done = await _mature_all(hub, hub.ripened, soon=False)
+    done = await _mature_all(hub, hub.matured, soon=False)
     if hub.settings.holdback_tenured_s < hub.settings.holdback_s:
-        done += await _mature_all(hub, hub.ripened_soon, soon=True)
+        done += await _mature_all(hub, hub.matured_soon, soon=True)
     return done + await _mature_held(hub)
 
 
@@ -183,14 +183,14 @@ async def _mature_all(hub: Hub, seen: int | None, *, soon: bool) -> int:
     for start in range(0, len(names), _MATURED_AT_ONCE):
         done += await _mature_some(hub, names[start : start + _MATURED_AT_ONCE], soon=soon)
     if soon:
-        hub.ripened_soon = before
+        hub.matured_soon = before
     else:
-        hub.ripened = before
+        hub.matured = before
     return done
 
 
 def _candidates(hub: Hub, connection: Connection, seen: int | None, *, soon: bool) -> tuple[int, list[str]]:
-    before = _ripe_by(hub, connection, hub.now_ms(), soon=soon)
+    before = _matures_by(hub, connection, hub.now_ms(), soon=soon)
     if seen is None:
         return before, ledger_rows.earning(connection)
     return before, ledger_rows.earners_between(connection, first=seen, before=before)
@@ -203,25 +203,25 @@ async def _mature_some(hub: Hub, names: list[str], *, soon: bool) -> int:
 
 
 def _due(hub: Hub, connection: Connection, names: list[str], *, soon: bool) -> list[str]:
-    before = _ripe_by(hub, connection, hub.now_ms(), soon=soon)
+    before = _matures_by(hub, connection, hub.now_ms(), soon=soon)
     if soon:
         trusted = _tenured(connection, names, hub.now_ms())
         names = [name for name in names if name in trusted]
-    return [name for name in names if _ripe(connection, name, before=before)[0]]
+    return [name for name in names if _matured_pay(connection, name, before=before)[0]]
 
 
 def _tenured(connection: Connection, names: list[str], now_ms: int) -> set[str]:
     """Owners whose nodes were right for long enough, and never wrong lately: their earnings wait less."""
     return reputation_rows.tenured(
-        connection, names, days=TENURED_DAYS, clean_since_ms=now_ms - STRIKES_WINDOW_MS
+        connection, names, days=TENURED_DAYS, clean_since_ms=now_ms - VIOLATIONS_WINDOW_MS
     )
 
 
 def _mature(hub: Hub, tx: Tx, names: list[str], *, soon: bool = False) -> int:
     account_rows.lock_accounts(tx, names)  # what another hub takes back now must not mature here
-    before, count = _ripe_by(hub, tx.connection, tx.now_ms, soon=soon), 0
+    before, count = _matures_by(hub, tx.connection, tx.now_ms, soon=soon), 0
     for name in names:
-        amount, last, after = _ripe(tx.connection, name, before=before)
+        amount, last, after = _matured_pay(tx.connection, name, before=before)
         if not amount:
             continue
         # Named by where it begins: two hubs that do this at once, each with its own idea of now, meet in one key.
@@ -231,18 +231,18 @@ def _mature(hub: Hub, tx: Tx, names: list[str], *, soon: bool = False) -> int:
     return count
 
 
-def _ripe_by(hub: Hub, connection: Connection, now_ms: int, *, soon: bool) -> int:
+def _matures_by(hub: Hub, connection: Connection, now_ms: int, *, soon: bool) -> int:
     if soon:
         wait_ms = round(hub.settings.holdback_tenured_s * 1000)
         return ledger_rows.first_at(connection, now_ms - wait_ms + 1)
-    return _ripe_before(hub, connection, now_ms)
+    return _matures_before(hub, connection, now_ms)
 
 
-def _ripe_before(hub: Hub, connection: Connection, now_ms: int) -> int:
+def _matures_before(hub: Hub, connection: Connection, now_ms: int) -> int:
     return ledger_rows.first_at(connection, now_ms - round(hub.settings.holdback_s * 1000) + 1)
 
 
-def _ripe(connection: Connection, account_id: str, *, before: int) -> tuple[int, int, int]:
+def _matured_pay(connection: Connection, account_id: str, *, before: int) -> tuple[int, int, int]:
     """(how much, the last transfer it covers, the last one that is covered already)"""
     after = ledger_rows.matured_up_to(connection, account_id)
     amount, last = ledger_rows.earned_between(connection, account_id, after=after, before=before)
@@ -269,7 +269,7 @@ def _board(connection: Connection, *, by: By, since_ms: int) -> LeaderboardView:
     since = ledger_rows.first_at(connection, since_ms)
     earned, paid = ledger_rows.credits_moved(connection, since=since)
     lent, borrowed = ledger_rows.time_used(connection, since_id=make_id("job", since_ms, bytes(10)))
-    for theirs in (paid, borrowed):  # who runs errands lends; the pool itself borrows nothing
+    for theirs in (paid, borrowed):  # who runs hub jobs lends; the pool itself borrows nothing
         theirs.pop(POOL_ACCOUNT, None)
     return LeaderboardView(
         since_ms=since_ms,

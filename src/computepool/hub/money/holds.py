@@ -50,7 +50,7 @@ def _too_little(each: int, jobs: int, *, missing: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bill:
+class RunCharge:
     """What one run costs, fixed when it is reported; paid when its result is believed."""
 
     owner_id: str
@@ -65,7 +65,7 @@ def for_one_run(job: AnyRow) -> int:
     return int(job.hold) // int(job.runs)
 
 
-def bill(tx: Tx, job: AnyRow, *, attempt: AnyRow, ran_ms: int, before: Sequence[Bill] = ()) -> Bill:
+def bill(tx: Tx, job: AnyRow, *, attempt: AnyRow, ran_ms: int, before: Sequence[RunCharge] = ()) -> RunCharge:
     """`before`: of the attempts that this one went on from: they share the time limit, and the money for one run."""
     billed_ms = pricing.billed_ms(
         reported_ms=ran_ms,
@@ -74,7 +74,7 @@ def bill(tx: Tx, job: AnyRow, *, attempt: AnyRow, ran_ms: int, before: Sequence[
         longest_ms=max(0, job.longest_ms - sum(part.billed_ms for part in before)),
     )
     charge = pricing.charge_of(attempt.price, billed_ms)
-    return Bill(
+    return RunCharge(
         owner_id=attempt.owner_id,
         price_version=attempt.price_version,
         price=attempt.price,
@@ -83,12 +83,12 @@ def bill(tx: Tx, job: AnyRow, *, attempt: AnyRow, ran_ms: int, before: Sequence[
     )
 
 
-def is_overspent(job: AnyRow, bills: Iterable[Bill]) -> bool:
+def is_overspent(job: AnyRow, bills: Iterable[RunCharge]) -> bool:
     """Whether one run took longer than its money lasts. Nobody pays more than was set aside, so it has no result."""
     return sum(part.charge for part in bills) > for_one_run(job)
 
 
-def settle(hub: Hub, tx: Tx, job: AnyRow, *, bills: Sequence[Bill], ref: str) -> None:
+def settle(hub: Hub, tx: Tx, job: AnyRow, *, bills: Sequence[RunCharge], ref: str) -> None:
     """Pay the owners of the runs that count, the accepted one first, in the transaction that accepts it."""
     if not job.hold:
         return
@@ -117,8 +117,8 @@ def take_back(tx: Tx, job: AnyRow, *, attempt: AnyRow) -> int:
     # Earnings of this owner do not mature meanwhile, on whichever hub.
     account_rows.lock_accounts(tx, [attempt.owner_id])
     parts = ledger_rows.by_keys(tx.connection, [settle_key(job.id)])
-    purse = ledger.earn(attempt.owner_id)
-    pay = next((row for row in parts if row.kind == Kind.PAY and row.credit == purse), None)
+    earnings = ledger.earn(attempt.owner_id)
+    pay = next((row for row in parts if row.kind == Kind.PAY and row.credit == earnings), None)
     if pay is None or _has_matured(tx, job, pay, owner_id=attempt.owner_id):
         return 0
     fee = sum(row.amount for row in parts if row.kind == Kind.FEE)
@@ -132,9 +132,9 @@ def _has_matured(tx: Tx, job: AnyRow, pay: AnyRow, *, owner_id: str) -> bool:
     """Or is about to, by a unit before this one in the same transaction."""
     if job.held_until_ms is not None:  # it matures by itself
         return not job.held_until_ms
-    purse = ledger.earn(owner_id)
+    earnings = ledger.earn(owner_id)
     maturing = any(
-        row["kind"] == Kind.MATURE and row["debit"] == purse and row["job_id"] is None
+        row["kind"] == Kind.MATURE and row["debit"] == earnings and row["job_id"] is None
         for row in tx.posted_before
     )
     return maturing or bool(pay.seq <= ledger_rows.matured_up_to(tx.connection, owner_id))

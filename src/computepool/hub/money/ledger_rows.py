@@ -39,7 +39,7 @@ _COLUMNS = tuple(transfers.columns)
 _MATURE, _PAY, _FEE, _TAKE_BACK = (kind.value for kind in (Kind.MATURE, Kind.PAY, Kind.FEE, Kind.TAKE_BACK))
 
 
-def purses(account_id: str) -> tuple[str, str, str, str]:
+def balance_names(account_id: str) -> tuple[str, str, str, str]:
     """The ledger accounts of one person."""
     return (
         ledger.user(account_id),
@@ -51,7 +51,7 @@ def purses(account_id: str) -> tuple[str, str, str, str]:
 
 def get_balances(connection: Connection, account_id: str) -> dict[str, int]:
     """By name; one that was never used has nothing in it."""
-    names = purses(account_id)
+    names = balance_names(account_id)
     rows = connection.execute(select(balances).where(balances.c.account.in_(names)))
     return dict.fromkeys(names, 0) | {row.account: row.balance for row in rows}
 
@@ -88,10 +88,10 @@ def statement_in_order(
 
 
 def sums(connection: Connection, account_id: str, wanted: Filter) -> Sequence[AnyRow]:
-    """By kind: how many, and how much came in and went out. What moves between own purses is neither."""
+    """By kind: how many, and how much came in and went out. What moves between own balances is neither."""
     picked = _sides(connection, account_id, wanted, before=None, limit=None)
     distinct = select(*picked.columns).distinct().subquery()
-    names = purses(account_id)
+    names = balance_names(account_id)
     into, out_of = distinct.c.credit.in_(names), distinct.c.debit.in_(names)
     gained = case((into & ~out_of, distinct.c.amount), else_=0)
     lost = case((out_of & ~into, distinct.c.amount), else_=0)
@@ -110,7 +110,7 @@ def _sides(
 ) -> Subquery:
     conditions = _conditions(connection, wanted, before=before)
     parts: list[Select[Any]] = []
-    for name in purses(account_id):
+    for name in balance_names(account_id):
         for side in (transfers.c.debit, transfers.c.credit):
             part = select(*_COLUMNS).where(side == name, *conditions)
             if limit is not None:

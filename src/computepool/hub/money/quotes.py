@@ -1,4 +1,4 @@
-"""What a job will cost, when it will start, and what a provider would earn by it: answered here, computed nowhere else."""
+"""Quotes: what a job will cost, when it will start, and what a provider would earn by it. Computed nowhere else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from computepool.core.money.pricing import PriceTable
 from computepool.core.money.terms import Terms
 from computepool.core.placement.outlook import Outlook, Stand, outlook, percentile
 from computepool.core.resources import Requirements, Shape
-from computepool.core.trust.verification import Policy
+from computepool.core.trust.verification import VerificationPolicy
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection
 from computepool.hub.identity.access import Principal
@@ -44,7 +44,7 @@ async def terms(
     items: int,
     max_price: int | None,
     budget: int | None,
-    policy: Policy,
+    policy: VerificationPolicy,
 ) -> Terms:
     """The ceiling of a submission and the money to set aside for it. Called for every one: it must stay quick.
 

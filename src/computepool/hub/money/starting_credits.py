@@ -1,4 +1,4 @@
-"""Credits to begin with: every new account gets some from the platform's purse for it, as an ordinary transfer."""
+"""Credits to begin with: every new account gets some from the platform's balance for it, as an ordinary transfer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An account's statement: every transfer of its purses, as it sees them; by pages, and whole as CSV."""
+"""An account's statement: every transfer of its balances, as it sees them; by pages, and whole as CSV."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from computepool.protocol.money.credits import Entry, StatementPage, Sum
 
 _EXPORT_PAGE = 1_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_PURSES = {"user": "available", "escrow": "held", "earn": "maturing", "owner": "earned", "payout": "payout"}
+_BALANCES = {"user": "available", "escrow": "held", "earn": "maturing", "owner": "earned", "payout": "payout"}
 _OTHERS = {ledger.FEES: "fees", ledger.PROMO: "promotion", ledger.BANK: "bank", ledger.LOSS: "losses"}
 
 
@@ -89,7 +89,7 @@ def _of_job(connection: Connection, owner: str, wanted: Wanted) -> list[AnyRow]:
     job = job_rows.get_job(connection, wanted.job_id or "")
     if job is None:
         return []
-    mine = set(ledger_rows.purses(owner))
+    mine = set(ledger_rows.balance_names(owner))
     rows = ledger_rows.by_keys(connection, [*job_keys(job), take_back_key(job.id)])
     return [row for row in reversed(rows) if {row.debit, row.credit} & mine and _within(row, wanted)]
 
@@ -122,7 +122,7 @@ _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
 def entry(row: AnyRow, account_id: str) -> Entry:
-    mine = ledger_rows.purses(account_id)
+    mine = ledger_rows.balance_names(account_id)
     spendable = (ledger.user(account_id), ledger.owner(account_id))
     return Entry(
         seq=row.seq,
@@ -131,8 +131,8 @@ def entry(row: AnyRow, account_id: str) -> Entry:
         amount=row.amount,
         change=_change(row, mine),
         available_change=_change(row, spendable),
-        source=_purse(row.debit, mine),
-        target=_purse(row.credit, mine),
+        source=_balance_label(row.debit, mine),
+        target=_balance_label(row.credit, mine),
         job_id=row.job_id,
         ref=row.ref,
         tx_key=row.tx_key,
@@ -140,14 +140,14 @@ def entry(row: AnyRow, account_id: str) -> Entry:
     )
 
 
-def _change(row: AnyRow, purses: tuple[str, ...]) -> int:
-    return int(row.amount) * ((row.credit in purses) - (row.debit in purses))
+def _change(row: AnyRow, balances: tuple[str, ...]) -> int:
+    return int(row.amount) * ((row.credit in balances) - (row.debit in balances))
 
 
-def _purse(name: str, mine: tuple[str, ...]) -> str:
+def _balance_label(name: str, mine: tuple[str, ...]) -> str:
     kind, _, _ = name.partition(":")
     if name in mine or kind == "payout":
-        return _PURSES[kind]
+        return _BALANCES[kind]
     return _OTHERS.get(name, "another account")
 
 
@@ -179,10 +179,10 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 def export(hub: Hub, principal: Principal, account_id: str | None, *, wanted: Wanted) -> AsyncIterator[str]:
     """The whole statement as CSV, a page at a time. Refused here, before the answer begins, or not at all."""
-    return _exported(hub, principal, whose(principal, account_id), wanted=wanted)
+    return _export(hub, principal, whose(principal, account_id), wanted=wanted)
 
 
-async def _exported(hub: Hub, principal: Principal, owner: str, *, wanted: Wanted) -> AsyncIterator[str]:
+async def _export(hub: Hub, principal: Principal, owner: str, *, wanted: Wanted) -> AsyncIterator[str]:
     yield f"{_CSV_HEADER}\r\n"
     after: str | None = None
     while True:

@@ -1,4 +1,4 @@
-"""What a node earns: at today's prices, as busy as its zone is now, and really, by the ledger."""
+"""Earnings of a node: at today's prices, as busy as its zone is now, and really, by the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a machine becomes a node: a one-time code, its own key, and an answer that survives being lost."""
+"""Enrolment of a machine as a node: a one-time code, its own key, and an answer that survives being lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Homes: the node where a group's results go, and what is told about it. The node's own side is in homecoming.py."""
+"""Homes: the node where a group's results go, and what is told about it. The node's own side is in result_delivery.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Connection, Tx
 from computepool.hub.groups import rows as group_rows
 from computepool.hub.groups.rows import ARRIVED, WAITING
-from computepool.hub.memory.registry import Session
+from computepool.hub.memory.registry import NodeSession
 from computepool.hub.nodes import rows as node_rows
 from computepool.protocol.jobs.groups import HomeView
 
@@ -70,11 +70,11 @@ def follow(hub: Hub, topics: set[str] | None) -> None:
         session.wake()
 
 
-async def load(hub: Hub, session: Session) -> None:
+async def load(hub: Hub, session: NodeSession) -> None:
     """Which groups wait for this node, by the store's word."""
     session.home_due = False
     node_id = session.node_id
-    session.homecoming = await hub.store.read(
+    session.result_deliveries = await hub.store.read(
         lambda connection: group_rows.coming_home(connection, node_id=node_id, limit=TOLD_MAX)
     )
 

@@ -1,4 +1,4 @@
-"""Which nodes a submitter means. Names become ids at submission: what somebody else calls his node later changes nothing."""
+"""Hosts that a submitter names. Names become ids at submission: what a node is called later changes nothing."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def _pinned(hub: Hub, account_id: str, word: str, *, field: str) -> str:
     if not meant:
         raise await _unknown(hub, account_id, word, field=field)
     known = {row.id: row for row in rows}
-    listed = "; ".join(_described(known[id_]) for id_ in meant[:_NAMED_MAX])
+    listed = "; ".join(_describe(known[id_]) for id_ in meant[:_NAMED_MAX])
     raise Conflict(f"{len(meant)} nodes are called {word!r}; give an id: {listed}.", field=field)
 
 
@@ -124,7 +124,7 @@ def _spellings(row: AnyRow) -> Iterable[str]:
     return hosts.spellings(row.name, json.loads(row.profile).get("url") or "")
 
 
-def _described(row: AnyRow) -> str:
+def _describe(row: AnyRow) -> str:
     region = json.loads(row.profile).get("region") or "no region"
     return f"{row.id} of {row.owner_name} ({region})"
 

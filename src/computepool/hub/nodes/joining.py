@@ -1,4 +1,4 @@
-"""What became of a code: which machines joined with it, and how far each has come on its way to its first job."""
+"""Use of an enrolment code: which machines joined with it, and how far each has come on its way to its first job."""
 
 from __future__ import annotations
 

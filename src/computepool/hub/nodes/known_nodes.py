@@ -1,4 +1,4 @@
-"""Which nodes could run a job at all: those that poll this hub, however busy, and those that the pool knows otherwise.
+"""Nodes that could run a job at all: those that poll this hub, however busy, and those that the pool knows otherwise.
 
 A result is not believed because nobody else is free at this moment. So nodes that rest, are paused or busy count, and so do
 those that poll another hub or went away a short while ago. Of these a copy is kept in memory: settling a job asks nobody.

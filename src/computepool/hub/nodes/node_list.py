@@ -64,7 +64,7 @@ async def page(
 async def _load(
     hub: Hub, principal: Principal, wanted: NodeFilter, *, after: str, limit: int
 ) -> list[NodeView]:
-    def load(connection: Connection) -> tuple[Sequence[AnyRow], nodes.Background]:
+    def load(connection: Connection) -> tuple[Sequence[AnyRow], nodes.NodeHistory]:
         rows = node_rows.list_nodes(
             connection,
             after=after,

@@ -37,7 +37,7 @@ _RESTING = set(NodeStatus) - _AT_WORK
 
 
 @dataclass(frozen=True, slots=True)
-class Background:
+class NodeHistory:
     """What the store knows of some nodes beside their rows."""
 
     reputations: dict[str, Reputation]
@@ -46,8 +46,8 @@ class Background:
     shared: bool  #: other hubs serve this database too (node_status.py)
 
 
-def load_background(hub: Hub, connection: Connection, node_ids: Sequence[str]) -> Background:
-    return Background(
+def load_background(hub: Hub, connection: Connection, node_ids: Sequence[str]) -> NodeHistory:
+    return NodeHistory(
         reputation_rows.load(connection, node_ids),
         hardware_rows.load(connection, node_ids),
         uptime.load(hub, connection, node_ids),
@@ -55,7 +55,7 @@ def load_background(hub: Hub, connection: Connection, node_ids: Sequence[str]) -
     )
 
 
-def view(hub: Hub, row: AnyRow, principal: Principal | None, *, background: Background) -> NodeView:
+def view(hub: Hub, row: AnyRow, principal: Principal | None, *, background: NodeHistory) -> NodeView:
     known = background.reputations.get(row.id, NEWCOMER)
     profile = Profile.model_validate_json(row.profile)
     mine = access.may_manage(principal, row.account_id)
@@ -102,12 +102,12 @@ def view(hub: Hub, row: AnyRow, principal: Principal | None, *, background: Back
 
 
 def _pardonable(principal: Principal | None, known: Reputation) -> bool:
-    struck = bool(known.banned_at_ms or known.struck_at_ms)
-    return struck and principal is not None and principal.is_admin
+    penalised = bool(known.banned_at_ms or known.struck_at_ms)
+    return penalised and principal is not None and principal.is_admin
 
 
 async def get(hub: Hub, principal: Principal, node_id: str) -> NodeView:
-    def load(connection: Connection) -> tuple[AnyRow | None, Background]:
+    def load(connection: Connection) -> tuple[AnyRow | None, NodeHistory]:
         return node_rows.get_node(connection, node_id), load_background(hub, connection, [node_id])
 
     row, background = await hub.store.read(load)

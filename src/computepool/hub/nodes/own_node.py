@@ -1,4 +1,4 @@
-"""What a node asks and tells of itself, with its own key: whose it is, what it earns, that it stops, and that it leaves."""
+"""Requests of a node about itself, with its own key: whose it is, what it earns, that it stops and that it leaves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.jobs.transitions import Effects
-from computepool.hub.memory.registry import Session
+from computepool.hub.memory.registry import NodeSession
 from computepool.hub.nodes import earnings, known_nodes, nodes
 from computepool.hub.nodes import rows as node_rows
 from computepool.protocol.money.market import OwnNodeView
@@ -36,7 +36,7 @@ async def leave(hub: Hub, node: NodePrincipal) -> tuple[OwnNodeView, Effects]:
     return known, effects
 
 
-async def stop(hub: Hub, session: Session) -> None:
+async def stop(hub: Hub, session: NodeSession) -> None:
     """Its agent ends: it is offline at once, not only when its lease is over. What it could not report waits for that."""
     node_id = session.node_id
 

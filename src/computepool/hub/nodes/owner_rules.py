@@ -11,7 +11,7 @@ from computepool.hub.db.session import AnyRow, Connection, Tx
 from computepool.hub.identity import access
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import Principal
-from computepool.hub.memory.registry import Session
+from computepool.hub.memory.registry import NodeSession
 from computepool.hub.nodes import rows as node_rows
 from computepool.protocol.nodes.nodes import NextReply, NextRequest
 from computepool.protocol.nodes.rules import NodeRules, NodeRulesView, rules_digest
@@ -58,7 +58,7 @@ async def refresh(hub: Hub, node_id: str) -> None:
         follow(hub, row)
 
 
-def told(reply: NextReply, session: Session | None, request: NextRequest) -> NextReply:
+def with_rules(reply: NextReply, session: NodeSession | None, request: NextRequest) -> NextReply:
     """With the rules, if the agent has others. They come with the jobs they are about, never after them."""
     if session is None or session.rules_digest == request.rules:
         return reply

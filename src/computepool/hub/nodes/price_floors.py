@@ -1,4 +1,4 @@
-"""What owners want at least: for one node, or for all of theirs that have no floor of their own."""
+"""Price floors of owners: for one node, or for all of theirs that have no floor of their own."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""How much of the time nodes are online, as everybody signed in is shown it."""
+"""Uptime of nodes, as everybody signed in is shown it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from computepool.core.trust import uptime as rules
-from computepool.core.trust.uptime import HOUR_MS, SPANS_HOURS, Share, Span
+from computepool.core.trust.uptime import HOUR_MS, SPANS_HOURS, Span, UptimeShare
 from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Connection, Tx
 from computepool.hub.nodes import uptime_rows
@@ -43,7 +43,7 @@ def view(hub: Hub, row: AnyRow, past: Sequence[Span], *, online: bool) -> Uptime
     )
 
 
-def _sentence(shares: Sequence[Share]) -> str:
+def _sentence(shares: Sequence[UptimeShare]) -> str:
     day, _, month = shares
     if month.known_ms < HOUR_MS:
         return "It has been known for less than an hour: that says little yet."
@@ -52,7 +52,7 @@ def _sentence(shares: Sequence[Share]) -> str:
     return f"{said}, {_percent(month)} of the last {days} days." if days > 1 else f"{said}."
 
 
-def _percent(share: Share) -> str:
+def _percent(share: UptimeShare) -> str:
     """Rounded down: what was not all of the time is never called 100 %."""
     whole, rest = divmod(share.ppm, _PERCENT_PPM)
     return f"{whole} %" if whole in (0, 100) or not rest else f"{whole}.{rest * 10 // _PERCENT_PPM} %"

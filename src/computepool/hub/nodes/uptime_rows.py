@@ -1,4 +1,4 @@
-"""When nodes were online: the time that lasts is in `nodes`, those that are over have a row each."""
+"""Times in which nodes were online: the time that lasts is in `nodes`, those that are over have a row each."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _lookups = ThreadPoolExecutor(4, thread_name_prefix="webhook-lookup")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DeliveryResult:
     """How a try went. `status` 0: there was no answer."""
 
     arrived: bool
@@ -159,23 +159,23 @@ class Courier:
         return found[0] if found else None
 
 
-async def send(hub: Hub, client: httpx2.AsyncClient, row: AnyRow) -> Verdict:
+async def send(hub: Hub, client: httpx2.AsyncClient, row: AnyRow) -> DeliveryResult:
     try:
         async with asyncio.timeout(hub.settings.webhook_call_s):
             return await _post(hub, client, row)
     except _Refused as refused:
-        return Verdict(arrived=False, reason=str(refused))
+        return DeliveryResult(arrived=False, reason=str(refused))
     except TimeoutError:
-        return Verdict(arrived=False, reason=f"no answer in {hub.settings.webhook_call_s:g} s")
+        return DeliveryResult(arrived=False, reason=f"no answer in {hub.settings.webhook_call_s:g} s")
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
-        return Verdict(arrived=False, reason=f"{type(error).__name__}: {error}"[:300])
+        return DeliveryResult(arrived=False, reason=f"{type(error).__name__}: {error}"[:300])
 
 
-async def _post(hub: Hub, client: httpx2.AsyncClient, row: AnyRow) -> Verdict:
+async def _post(hub: Hub, client: httpx2.AsyncClient, row: AnyRow) -> DeliveryResult:
     parts = urlsplit(row.url)
     host = network.clean_host(parts.hostname or "")
     port = parts.port or _PORTS[parts.scheme]
-    address = await _judged(hub, host, port, scheme=parts.scheme)
+    address = await _judge(hub, host, port, scheme=parts.scheme)
     place = f"[{address}]" if address.version == 6 else str(address)
     body, now_s = row.body.encode(), hub.now_ms() // 1000
     headers = {
@@ -198,11 +198,13 @@ async def _post(hub: Hub, client: httpx2.AsyncClient, row: AnyRow) -> Verdict:
     answer = await client.send(request, stream=True)
     await answer.aclose()  # of its body nothing is read
     if answer.is_success:
-        return Verdict(arrived=True, status=answer.status_code)
-    return Verdict(arrived=False, status=answer.status_code, reason=f"it answered {answer.status_code}")
+        return DeliveryResult(arrived=True, status=answer.status_code)
+    return DeliveryResult(
+        arrived=False, status=answer.status_code, reason=f"it answered {answer.status_code}"
+    )
 
 
-async def _judged(hub: Hub, host: str, port: int, *, scheme: str) -> Address:
+async def _judge(hub: Hub, host: str, port: int, *, scheme: str) -> Address:
     """The address to connect to. One that is refused refuses them all: a name must not lead here and there."""
     admitted = hub.settings.webhook_networks()
     plain = network.literal(host)
@@ -211,7 +213,7 @@ async def _judged(hub: Hub, host: str, port: int, *, scheme: str) -> Address:
     for address in found:
         if why := network.refusal(address, admitted=admitted, near=near):
             raise _Refused(f"{why}, which webhooks do not reach")
-        if scheme != "https" and not any(network.unwrapped(address) in one for one in admitted):
+        if scheme != "https" and not any(network.unwrap(address) in one for one in admitted):
             raise _Refused("without https only networks are reached that the operator named")
     return found[0]
 
@@ -241,7 +243,7 @@ def own_addresses() -> tuple[network.Network, ...]:
 # what follows
 
 
-def _settle(hub: Hub, tx: Tx, row: AnyRow, *, verdict: Verdict) -> None:
+def _settle(hub: Hub, tx: Tx, row: AnyRow, *, verdict: DeliveryResult) -> None:
     tries = row.tries + 1
     hook = rows.get(tx.connection, row.webhook_id)
     failures = 0 if verdict.arrived or hook is None else hook.failures + 1
@@ -262,7 +264,7 @@ def _settle(hub: Hub, tx: Tx, row: AnyRow, *, verdict: Verdict) -> None:
     _failed(hub, tx, hook, verdict=verdict)
 
 
-def _failed(hub: Hub, tx: Tx, hook: AnyRow, *, verdict: Verdict) -> None:
+def _failed(hub: Hub, tx: Tx, hook: AnyRow, *, verdict: DeliveryResult) -> None:
     since_ms = hook.failing_since_ms or tx.now_ms
     if hook.failing_since_ms is None:
         rows.change(tx, hook.id, failing_since_ms=since_ms)

@@ -1,4 +1,4 @@
-"""What accounts are told when something happens, and in which words. How it gets there is in deliveries.py.
+"""Notices to accounts when something happens, and their words. How it gets there is in deliveries.py.
 
 The events are the outbox: they are written in the transaction of what they are about. Each webhook has its own place in
 them, and moves on past what it has turned into deliveries, in one guarded write. So nothing is told that did not
@@ -137,7 +137,7 @@ class _About:
 
     def _finished(self, row: AnyRow) -> dict[str, Any] | None:
         job = self._jobs.get(row.job_id)
-        if job is None or job.errand is not None:  # the hub's own errands are nobody's business
+        if job is None or job.errand is not None:  # hub jobs are nobody's business
             return None
         words = {"key": job.key and job.key[:_NAMES_MAX], "name": job.name[:_NAMES_MAX]}
         return {

@@ -14,7 +14,7 @@ from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import views
 from computepool.hub.lookup import name_rows, search_rows
-from computepool.hub.lookup.search_rows import Found
+from computepool.hub.lookup.search_rows import SearchPage
 from computepool.protocol.accounts import EventPage, EventView
 from computepool.protocol.jobs.filters import EventFilter
 
@@ -68,7 +68,7 @@ async def _next(
     return events, max([cursor, *(event.seq for event in events)])
 
 
-async def _younger(hub: Hub, wanted: EventFilter, *, after: int, limit: int) -> Found:
+async def _younger(hub: Hub, wanted: EventFilter, *, after: int, limit: int) -> SearchPage:
     async with hub.searches if search_rows.is_search(wanted) else nullcontext():
         return await hub.store.read(
             lambda connection: search_rows.growing_events(
@@ -89,7 +89,7 @@ async def search(
         start = min(start, 1 + await hub.store.read(lambda c: search_rows.number_at(c, until_ms)))
     rows: list[AnyRow] = []
     at: int | None = start
-    found = Found()
+    found = SearchPage()
     looked = 0
     while at is not None and len(rows) < limit and looked < _LOOKED_AT_MAX:
         found = await _older(hub, own, before=at, limit=limit - len(rows))
@@ -106,7 +106,7 @@ async def search(
     )
 
 
-async def _older(hub: Hub, wanted: EventFilter, *, before: int, limit: int) -> Found:
+async def _older(hub: Hub, wanted: EventFilter, *, before: int, limit: int) -> SearchPage:
     async with hub.searches if search_rows.is_search(wanted) else nullcontext():
         return await hub.store.read(
             lambda connection: search_rows.search_events(

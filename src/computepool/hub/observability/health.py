@@ -1,4 +1,4 @@
-"""How the hub is, part by part, in words: what is well, what is not, and what to do about it."""
+"""Health of the hub, part by part, in words: what is well, what is not, and what to do about it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from computepool.hub.artifacts.storage.base import place_of
 from computepool.hub.context import Hub
 from computepool.hub.db import dialect
 from computepool.hub.db.session import Connection
-from computepool.hub.memory.loop_health import Beat
+from computepool.hub.memory.loop_health import LoopState
 from computepool.hub.observability import vital_rows
 from computepool.hub.observability.vital_rows import Vitals
 from computepool.hub.threads import in_thread
@@ -42,7 +42,7 @@ async def view(hub: Hub) -> HealthView:
             _database(hub, known, took_ms=took_ms),
             *(make(hub, known) for make in _PARTS),
         ]
-    loops = [_loop(beat, hub.now_ms()) for beat in hub.beats.all()]
+    loops = [_loop(beat, hub.now_ms()) for beat in hub.loop_health.all()]
     parts = [*found, await _disk(hub), await _artifacts(hub), _loops(loops)]
     state = max((part.state for part in parts), key=_WORST.index)
     return HealthView(
@@ -299,7 +299,7 @@ def _loops(loops: list[LoopView]) -> HealthPart:
     return _part("loops", state, f"Not done on time: {words}.", todo=todo, values=values)
 
 
-def _loop(beat: Beat, now_ms: int) -> LoopView:
+def _loop(beat: LoopState, now_ms: int) -> LoopView:
     late = beat.silent_ms(now_ms) > max(_MINUTE_MS, 5 * beat.interval_ms)
     state: Health = "fail" if late else "warn" if beat.failures else "ok"
     return LoopView(

@@ -81,7 +81,7 @@ RULES: dict[str, Finder] = POOL_RULES | MONEY_RULES | GUARDS
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RuleResult:
     """On one rule: what breaks it."""
 
     rule: str
@@ -97,10 +97,10 @@ def kind_of(rule: str) -> Literal["pool", "money", "schema"]:
     return "money" if rule in MONEY_RULES else "schema" if rule in GUARDS else "pool"
 
 
-def verdicts(connection: Connection) -> Iterator[Verdict]:
+def verdicts(connection: Connection) -> Iterator[RuleResult]:
     """On every rule, one after the other. Give it one transaction, so that it sees one moment."""
     for rule, find in RULES.items():
-        yield Verdict(rule, kind_of(rule), find(connection))
+        yield RuleResult(rule, kind_of(rule), find(connection))
 
 
 def check_all(connection: Connection, rules: Mapping[str, Finder] = RULES) -> list[str]:

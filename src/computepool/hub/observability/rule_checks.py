@@ -11,7 +11,7 @@ from computepool.hub.db.session import Tx
 from computepool.hub.identity.access import Principal
 from computepool.hub.observability import invariants
 from computepool.hub.observability.consistency import jobs as consistency
-from computepool.hub.observability.invariants import Verdict
+from computepool.hub.observability.invariants import RuleResult
 from computepool.hub.threads import in_thread
 from computepool.protocol.health import CheckView, RuleView
 
@@ -90,7 +90,7 @@ def _note(hub: Hub, place: int, seen: RuleView) -> None:
     hub.check = hub.check.model_copy(update={"rules": rules, "done": place + 1, "broken": broken})
 
 
-def _view(verdict: Verdict, *, took_ms: int) -> RuleView:
+def _view(verdict: RuleResult, *, took_ms: int) -> RuleView:
     return RuleView(
         rule=verdict.rule,
         kind=verdict.kind,

@@ -355,7 +355,7 @@ class Dispatcher:
                 price=place.offer.price,
                 **checkpoints.granted(kept.get(job.id), job, price=place.offer.price),
             )
-            registry.hold(session, place.lane, grant, since_ms=now_ms, errand=job.errand is not None)
+            registry.hold(session, place.lane, grant, since_ms=now_ms, hub_job=job.errand is not None)
             woken.add(session.node_id)
         self._close_unused(places)
         for node_id in woken:

@@ -10,7 +10,7 @@ from computepool.hub.jobs import attempt_rows, transitions
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.running import checkpoint_rows
 from computepool.hub.jobs.transitions import Effects
-from computepool.hub.memory.registry import Session
+from computepool.hub.memory.registry import NodeSession
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.settlement import follow_ups
 from computepool.hub.settlement.verification import verification
@@ -59,7 +59,7 @@ async def renew(hub: Hub) -> None:
             hub.registry.cancel(node_id, attempt_id)
 
 
-def _still_allowed(hub: Hub, session: Session, now_ms: int) -> list[str]:
+def _still_allowed(hub: Hub, session: NodeSession, now_ms: int) -> list[str]:
     """A node that does not stop a job at its time limit gets no more time: the lease runs out, and the job goes elsewhere."""
     slack_ms = 2 * hub.registry.lease_ms
     allowed = []

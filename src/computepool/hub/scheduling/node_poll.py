@@ -17,7 +17,7 @@ from computepool.hub.jobs import attempt_rows, transitions
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.running import checkpoints, usage
 from computepool.hub.jobs.transitions import Effects
-from computepool.hub.memory.registry import Session
+from computepool.hub.memory.registry import NodeSession
 from computepool.hub.nodes import group_homes, mesh_version, own_node, owner_rules, price_floors, uptime
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.scheduling import leases
@@ -54,13 +54,13 @@ async def next_(
         await group_homes.load(hub, session)
     if poll and session.polls != mine:
         return _reply(hub, None), effects  # a newer poll of the same node came: nobody listens to this one
-    reply = owner_rules.told(_reply(hub, session, deliver=poll), session, request)
+    reply = owner_rules.with_rules(_reply(hub, session, deliver=poll), session, request)
     if poll and request.stopping:
         await own_node.stop(hub, session)
     return reply, effects
 
 
-def _hear(hub: Hub, session: Session, request: NextRequest, *, poll: bool) -> int:
+def _hear(hub: Hub, session: NodeSession, request: NextRequest, *, poll: bool) -> int:
     """The number of the poll, which is the node's only one until a higher number is given."""
     now_ms = hub.now_ms()
     session.seen_ms = now_ms
@@ -88,12 +88,12 @@ def _hear(hub: Hub, session: Session, request: NextRequest, *, poll: bool) -> in
     return session.polls
 
 
-def _has_news(session: Session) -> bool:
+def _has_news(session: NodeSession) -> bool:
     unmeasured = session.measure and not session.measure_told
     return bool(session.outgoing or session.cancel or unmeasured or session.home_due)
 
 
-async def _park(hub: Hub, session: Session, wait_ms: int) -> None:
+async def _park(hub: Hub, session: NodeSession, wait_ms: int) -> None:
     """Until there is news, the time is over, or a newer poll of the same node came."""
     session.waiter = asyncio.get_running_loop().create_future()
     waiter = session.waiter
@@ -114,7 +114,7 @@ def _time_over(waiter: asyncio.Future[None]) -> None:
 
 async def _arrive(
     hub: Hub, node: NodePrincipal, request: NextRequest, *, profile: Profile
-) -> tuple[Session, Effects | None]:
+) -> tuple[NodeSession, Effects | None]:
     """First word of a node to this hub (or since its restart): learn its profile and what it should be holding."""
     mesh_version.check_node(hub, profile)
 
@@ -170,11 +170,11 @@ async def _arrive(
     await _refresh_state(hub, session)
     await reputation.refresh(hub, [node.node_id])
     await group_homes.load(hub, session)
-    session.home_due = session.home_due or bool(session.homecoming)
+    session.home_due = session.home_due or bool(session.result_deliveries)
     return session, effects
 
 
-async def _refresh_state(hub: Hub, session: Session) -> None:
+async def _refresh_state(hub: Hub, session: NodeSession) -> None:
     """What the store says now: its owner may have paused it while it arrived."""
     before = session.state
     row = await hub.store.read(lambda connection: node_rows.get_node(connection, session.node_id))
@@ -184,7 +184,7 @@ async def _refresh_state(hub: Hub, session: Session) -> None:
 
 def _adopt(
     hub: Hub,
-    session: Session,
+    session: NodeSession,
     live: Any,
     *,
     specs: dict[str, Any],
@@ -215,7 +215,7 @@ def _adopt(
             lanes[attempt.lane],
             grant_from_row(attempt, kept.get(attempt.id)),
             since_ms=attempt.leased_at_ms,
-            errand=attempt.errand is not None,
+            hub_job=attempt.errand is not None,
             delivered=attempt.id in holding,
             running=attempt.state == AttemptState.RUNNING,
         )
@@ -240,7 +240,7 @@ def grant_from_row(row: AnyRow, kept: AnyRow | None) -> Grant:
     )
 
 
-async def _note_running(hub: Hub, session: Session, request: NextRequest) -> None:
+async def _note_running(hub: Hub, session: NodeSession, request: NextRequest) -> None:
     for said in request.running:
         if (attempt := session.attempts.get(said.attempt_id)) is not None:
             attempt.said = said
@@ -284,7 +284,7 @@ def _write_running(tx: Tx, started: list[str], progress: dict[str, float]) -> No
 
 
 def _reply(
-    hub: Hub, session: Session | None, *, deliver: bool = False, reregister: bool = False
+    hub: Hub, session: NodeSession | None, *, deliver: bool = False, reregister: bool = False
 ) -> NextReply:
     registry = hub.registry
     interval_ms = registry.interval_ms
@@ -313,7 +313,7 @@ def _reply(
         state=session.state.value,
         status=registry.status(session, base["hub_time_ms"]).value,
         measure=measure or None,
-        homecoming=session.homecoming if deliver else None,
+        homecoming=session.result_deliveries if deliver else None,
         **_granted(hub, session.node_id, grants),
     )
 

@@ -10,7 +10,7 @@ from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import rows as job_rows
-from computepool.hub.memory.registry import LiveAttempt, Session
+from computepool.hub.memory.registry import LiveAttempt, NodeSession
 from computepool.protocol.jobs.queueing import LeaseView, LoadView, QueueRow, QueueView, WaitingRow
 
 #: Attempts of one node that are listed, and of all of them together.
@@ -37,19 +37,19 @@ async def queue(hub: Hub, principal: Principal) -> QueueView:
     )
 
 
-def _visible(session: Session, principal: Principal) -> list[LiveAttempt]:
+def _visible(session: NodeSession, principal: Principal) -> list[LiveAttempt]:
     """What runs first, then what was there first."""
     seen = [
         attempt
         for attempt in session.attempts.values()
-        if principal.is_admin or (attempt.grant.account_id == principal.account_id and not attempt.errand)
+        if principal.is_admin or (attempt.grant.account_id == principal.account_id and not attempt.hub_job)
     ]
     return sorted(seen, key=lambda attempt: (not attempt.running, attempt.since_ms, attempt.id))[
         :_LEASES_SHOWN
     ]
 
 
-def _row(hub: Hub, session: Session, shown: list[LiveAttempt], *, jobs: dict[str, AnyRow]) -> QueueRow:
+def _row(hub: Hub, session: NodeSession, shown: list[LiveAttempt], *, jobs: dict[str, AnyRow]) -> QueueRow:
     free = hub.registry.fleet.free(session.node_id)
     profile, capacity = session.profile, session.profile.capacity
     running = sum(1 for attempt in session.attempts.values() if attempt.running)

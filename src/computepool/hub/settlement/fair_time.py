@@ -1,4 +1,4 @@
-"""What runs are billed for, beside what other owners' nodes took for the same job."""
+"""Billable times of runs, beside what other owners' nodes took for the same job."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from computepool.core.money.pricing import charge_of
-from computepool.core.money.run_times import Timed, Tolerance, allowed_ms
+from computepool.core.money.run_times import Timed, TimeTolerance, allowed_ms
 from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.jobs.running import checkpoints
 
 if TYPE_CHECKING:
-    from computepool.hub.settlement.verification.verification import Run
+    from computepool.hub.settlement.verification.verification import ReportedRun
 
 
-def cap_bills(hub: Hub, tx: Tx, job: AnyRow, *, agreeing: Sequence[Run]) -> list[Run]:
+def cap_bills(hub: Hub, tx: Tx, job: AnyRow, *, agreeing: Sequence[ReportedRun]) -> list[ReportedRun]:
     """Bill agreeing runs for no longer than each other allows; returns those that took their time beyond all reason.
 
     Only where the pool chose who ran it: else a submitter's friend could say that it took no time. And not where the job
@@ -25,10 +25,10 @@ def cap_bills(hub: Hub, tx: Tx, job: AnyRow, *, agreeing: Sequence[Run]) -> list
     if len(agreeing) < 2 or any(run.narrow for run in agreeing) or checkpoints.spec_of(hub, tx, job).net:
         return []
     settings = hub.settings
-    within = Tolerance(
+    within = TimeTolerance(
         percent=round(settings.bill_tolerance * 100), grace_ms=round(settings.bill_grace_s * 1000)
     )
-    beyond = Tolerance(
+    beyond = TimeTolerance(
         percent=round(settings.padding_factor * 100), grace_ms=round(settings.padding_grace_s * 1000)
     )
     times = [_timed(job, run) for run in agreeing]
@@ -44,12 +44,12 @@ def cap_bills(hub: Hub, tx: Tx, job: AnyRow, *, agreeing: Sequence[Run]) -> list
     ]
 
 
-def _timed(job: AnyRow, run: Run) -> Timed:
+def _timed(job: AnyRow, run: ReportedRun) -> Timed:
     """With what it went on from."""
     return Timed(ms=sum(bill.billed_ms for bill in run.bills), tier=run.tier, items=max(1, job.bundled))
 
 
-def _cap(run: Run, allowed_ms: int) -> None:
+def _cap(run: ReportedRun, allowed_ms: int) -> None:
     """What earlier attempts contributed stays as it is: its share was bounded by their progress."""
     before_ms = sum(part.bill.billed_ms for part in run.parts)
     billed_ms = max(0, min(run.bill.billed_ms, allowed_ms - before_ms))
@@ -57,10 +57,10 @@ def _cap(run: Run, allowed_ms: int) -> None:
         run.bill = replace(run.bill, billed_ms=billed_ms, charge=charge_of(run.bill.price, billed_ms))
 
 
-def is_long(hub: Hub, job: AnyRow, run: Run) -> bool:
+def is_long(hub: Hub, job: AnyRow, run: ReportedRun) -> bool:
     """Whether it took far longer than the program's earlier runs: then somebody else has to run it, too."""
     settings = hub.settings
-    within = Tolerance(
+    within = TimeTolerance(
         percent=round(settings.padding_factor * 100), grace_ms=round(settings.bill_grace_s * 1000)
     )
     return hub.run_times.is_long(job.spec_digest, _timed(job, run), within)

@@ -1,8 +1,8 @@
-"""Errands: jobs that the hub runs about another job, to check a result or to compare two.
+"""Hub jobs: jobs that the hub runs about another job, to check a result or to compare two.
 
 For leases, money and settlement they are ordinary jobs. Their payer's account is theirs, so all rules of money hold as
 they are; to nodes they are jobs of whoever they are about (`behalf`), so that no node can tell one from the job itself.
-People do not see them: they are in no list, no group and no quote. What follows when one is over is in aftermath.py.
+People do not see them: they are in no list, no group and no quote. What follows when one is over is in follow_ups.py.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _POOL_ROLE = "pool"  #: which allows nothing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What an errand runs, where that is not what its job ran. The spec must be in the store."""
+    """What a hub job runs, where that is not what its job ran. The spec must be in the store."""
 
     spec_digest: str
     payload: str | None = None
@@ -61,7 +61,7 @@ def start(
 ) -> str | None:
     """Queue it, with its price set aside; None where what it would need is gone. `job`: the one it is about.
 
-    There is one errand of each kind and number about a job, ever: the database refuses the second. Raises
+    There is one hub job of each kind and number about a job, ever: the database refuses the second. Raises
     InsufficientCredits where the payer has too little; the pool's own account never has. `pinned`: the node to run it.
     """
     known = work or _the_same(tx, job)
@@ -70,32 +70,32 @@ def start(
     if hold_max is not None and hold_max < known.hold:
         known = replace(known, hold=hold_max)
     needed = _needs(tx, known)
-    if not needed <= _kept(tx, needed, job=job, payer=payer):
+    if not needed <= _readable(tx, needed, job=job, payer=payer):
         return None
-    errand_id = new_id(hub.clock, "job")
+    hub_job_id = new_id(hub.clock, "job")
     if payer == POOL_ACCOUNT:
-        _fund(tx, errand_id, known.hold)
-    [earned] = holds.place(tx, payer, [errand_id], each=known.hold)
+        _fund(tx, hub_job_id, known.hold)
+    [earned] = holds.place(tx, payer, [hub_job_id], each=known.hold)
     row = _row(tx, job, known, payer=payer, avoid_owners=avoid_owners, ttl_ms=ttl_ms)
-    row |= {"id": errand_id, "errand": f"{kind}:{job.id}:{number}", "hold_earned": earned, "pinned": pinned}
+    row |= {"id": hub_job_id, "errand": f"{kind}:{job.id}:{number}", "hold_earned": earned, "pinned": pinned}
     job_rows.insert_jobs(tx, [row])
-    artifact_rows.refer(tx, [_reference(errand_id, payer, digest) for digest in sorted(needed)])
+    artifact_rows.refer(tx, [_reference(hub_job_id, payer, digest) for digest in sorted(needed)])
     tx.emit(
         actor="hub",
         action="job.queued",
         account_id=payer,
-        job_id=errand_id,
+        job_id=hub_job_id,
         after=JobState.QUEUED.value,
         reason=Reason.SUBMITTED.value,
     )
     tx.touch("queue", "events")
-    effects.requeued.append(errand_id)
-    return errand_id
+    effects.requeued.append(hub_job_id)
+    return hub_job_id
 
 
-def parts(errand: str) -> tuple[str, str, int]:
+def parts(reference: str) -> tuple[str, str, int]:
     """Kind, the job it is about, number."""
-    kind, job_id, number = errand.split(":")
+    kind, job_id, number = reference.split(":")
     return kind, job_id, int(number)
 
 
@@ -125,7 +125,7 @@ def _needs(tx: Tx, work: Work) -> set[str]:
     return {digest for digest in named if digest}
 
 
-def _kept(tx: Tx, needed: set[str], *, job: AnyRow, payer: str) -> set[str]:
+def _readable(tx: Tx, needed: set[str], *, job: AnyRow, payer: str) -> set[str]:
     """Those that are still here: what a submitter has removed must not be blamed on a node."""
     readers: Sequence[str] = sorted({payer, job.account_id})
     return {
@@ -135,13 +135,13 @@ def _kept(tx: Tx, needed: set[str], *, job: AnyRow, payer: str) -> set[str]:
     }
 
 
-def _fund(tx: Tx, errand_id: str, hold: int) -> None:
-    """The pool's account has what its errands need, and not more: the rest of one pays for the next."""
+def _fund(tx: Tx, hub_job_id: str, hold: int) -> None:
+    """The pool's account has what its hub jobs need, and not more: the rest of one pays for the next."""
     account_rows.insert_account(tx, account_id=POOL_ACCOUNT, name=_POOL_NAME, roles=[_POOL_ROLE])
     missing = hold - tx.balance(ledger.user(POOL_ACCOUNT))
     if missing > 0:
         legs = ledger.top_up(POOL_ACCOUNT, missing, source=ledger.PROMO)
-        tx.post(f"topup:{errand_id}", legs, ref="to check results")
+        tx.post(f"topup:{hub_job_id}", legs, ref="to check results")
 
 
 def _row(
@@ -179,5 +179,5 @@ def _row(
     }
 
 
-def _reference(errand_id: str, payer: str, digest: str) -> dict[str, Any]:
-    return {"digest": digest, "account_id": payer, "job_id": errand_id, "role": "input", "name": digest}
+def _reference(hub_job_id: str, payer: str, digest: str) -> dict[str, Any]:
+    return {"digest": digest, "account_id": payer, "job_id": hub_job_id, "role": "input", "name": digest}

@@ -11,17 +11,17 @@ from computepool.hub.nodes import rows as node_rows
 
 
 @dataclass(slots=True)
-class Lane:
+class LaneTime:
     had_ms: int
     billed_ms: int
 
 
-def find(tx: Tx, node_id: str, attempts: Iterable[AnyRow]) -> dict[str, Lane]:
+def find(tx: Tx, node_id: str, attempts: Iterable[AnyRow]) -> dict[str, LaneTime]:
     """One report a request, or all at once, here or at another hub: a second is paid for once."""
     node_rows.lock_node(tx, node_id)
     opened = {attempt.lane: attempt.lane_since_ms or attempt.leased_at_ms for attempt in attempts}
     billed = attempt_rows.lanes_billed(tx.connection, opened)
     return {
-        lane: Lane(had_ms=tx.now_ms - since_ms, billed_ms=billed.get(lane, 0))
+        lane: LaneTime(had_ms=tx.now_ms - since_ms, billed_ms=billed.get(lane, 0))
         for lane, since_ms in opened.items()
     }

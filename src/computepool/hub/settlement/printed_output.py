@@ -1,4 +1,4 @@
-"""What a program printed, as its node reports it, held against the text that the node sent."""
+"""Printed output, as its node reports it, compared with the text that the node sent."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _counted(tx: Tx, report: Report, *, attempt: AnyRow, log: Log) -> Report:
     """
     text = log.new_stdout
     if attempt.log_bytes:
-        text = _kept(tx, attempt.id) + text
+        text = _stored_output(tx, attempt.id) + text
     if _names(report.printed, text):
         return report.model_copy(update={"printed_chars": len(text)})
     return _failed(report, Finding.LOST)
@@ -84,7 +84,7 @@ def _went_on(hub: Hub, tx: Tx, report: Report, *, attempt: AnyRow, log: Log) -> 
     before = None if log.bytes >= storage_quota.must_send_bytes(hub) else _before(tx, attempt.id)
     if before is None or len(before) < before_chars:
         return report
-    text = before[:before_chars] + _kept(tx, attempt.id) + log.new_stdout
+    text = before[:before_chars] + _stored_output(tx, attempt.id) + log.new_stdout
     return report if _names(report.printed, text) else _failed(report, Finding.FALSE)
 
 
@@ -99,10 +99,10 @@ def _before(tx: Tx, attempt_id: str) -> str | None:
     first = rows.get(run.resumed_no)
     if first is None or first.resumed_no is not None or first.owner_id != run.owner_id:
         return None
-    return _kept(tx, first.id)
+    return _stored_output(tx, first.id)
 
 
-def _kept(tx: Tx, attempt_id: str) -> str:
+def _stored_output(tx: Tx, attempt_id: str) -> str:
     job_id = attempt_id.rpartition("-")[0]
     return "".join(event_rows.stdout_of(tx.connection, job_id=job_id, attempt_id=attempt_id))
 
@@ -111,13 +111,13 @@ def _names(digest: str | None, text: str) -> bool:
     return hashlib.sha256(text.encode()).hexdigest() == digest
 
 
-class Printed(Protocol):
+class PrintedReport(Protocol):
     attempt_id: str
     printed: str | None
     printed_chars: int | None
 
 
-def printed_text(tx: Tx, run: Printed, arrivals: Arrivals | None) -> str | None:
+def printed_text(tx: Tx, run: PrintedReport, arrivals: Arrivals | None) -> str | None:
     """The whole of what it printed, if all of it was kept, and is short enough. `arrivals`: what came with the report."""
     if run.printed_chars is None or run.printed_chars > PRINTED_MAX:
         return None
@@ -125,14 +125,16 @@ def printed_text(tx: Tx, run: Printed, arrivals: Arrivals | None) -> str | None:
     return text if _names(run.printed, text) else None
 
 
-def _text(tx: Tx, run: Printed, arrivals: Arrivals | None) -> str:
-    return _kept(tx, run.attempt_id) + ("" if arrivals is None else arrivals.new_stdout(run.attempt_id))
+def _text(tx: Tx, run: PrintedReport, arrivals: Arrivals | None) -> str:
+    return _stored_output(tx, run.attempt_id) + (
+        "" if arrivals is None else arrivals.new_stdout(run.attempt_id)
+    )
 
 
 # the texts of several runs
 
 
-class Sent(Printed, Protocol):
+class Sent(PrintedReport, Protocol):
     kept_chars: int
     sent_bytes: int  #: of all that it wrote
     resumed_no: int | None

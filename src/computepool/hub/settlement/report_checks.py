@@ -1,4 +1,4 @@
-"""What a report claims, held against what the hub itself knows: files and their sizes, moves that were declared."""
+"""Checks of a report's claims against what the hub itself knows: files and their sizes, moves that were declared."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ from computepool.hub.settlement import (
 )
 from computepool.hub.settlement.verification import compare_jobs, sampling, verification
 from computepool.hub.settlement.verification.sampling import Checks
-from computepool.hub.settlement.verification.verification import Run
+from computepool.hub.settlement.verification.verification import ReportedRun
 from computepool.protocol.nodes.nodes import CompleteReply, CompleteRequest, LogText, Report, ReportAnswer
 
 #: How long a job given back waits before it is offered again, doubling with every attempt.
@@ -61,7 +61,7 @@ _ATTEMPT_STATE = {
 
 
 @dataclass(slots=True)
-class Settled:
+class SettledReports:
     """The outcome of one batch of reports."""
 
     answers: list[ReportAnswer] = field(default_factory=list)
@@ -72,14 +72,16 @@ class Settled:
     odd: list[odd_reports.Odd] = field(default_factory=list)
 
 
-async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> tuple[CompleteReply, Settled]:
+async def complete(
+    hub: Hub, node: NodePrincipal, request: CompleteRequest
+) -> tuple[CompleteReply, SettledReports]:
     if not sign_in.signed_by_node(node, request.signature, request.signed_text()):
         raise Forbidden("The reports are not signed with this node's key.")
     jitter = hub.clock.entropy(1)[0] / 256
     ids = [report.attempt_id for report in request.reports]
     checks = sampling.draw(hub, node.node_id, ids)
 
-    def unit(tx: Tx) -> Settled:
+    def unit(tx: Tx) -> SettledReports:
         settling = _Settling(hub, tx, node, jitter=jitter, checks=checks, logs=request.logs)
         return settling.run(request.reports)
 
@@ -104,18 +106,18 @@ class _Settling:
     ) -> None:
         self.hub, self.tx, self.node, self.jitter, self.checks = hub, tx, node, jitter, checks
         self.logs = logs
-        self.settled = Settled()
+        self.settled = SettledReports()
         self.reported: list[dict[str, Any]] = []
         self.accepted: list[dict[str, Any]] = []
         self.unsuccessful: list[tuple[Report, AnyRow, AnyRow]] = []
-        self.differing: list[tuple[AnyRow, list[Run]]] = []
+        self.differing: list[tuple[AnyRow, list[ReportedRun]]] = []
         self.outputs: list[dict[str, Any]] = []
         self.uploaded: dict[str, int] = {}  #: sizes
-        self.lanes: dict[str, lane_time.Lane] = {}
+        self.lanes: dict[str, lane_time.LaneTime] = {}
         self.done: set[str] = set()  #: jobs with a result earlier in this very batch
         self.good = self.bad = 0
 
-    def run(self, reports: Sequence[Report]) -> Settled:
+    def run(self, reports: Sequence[Report]) -> SettledReports:
         ids = [report.attempt_id for report in reports]
         # Jobs before attempts, both in sorted order: the same order everywhere, so nobody waits in a circle.
         jobs = job_rows.lock_jobs(self.tx, {id_.rpartition("-")[0] for id_ in ids})
@@ -208,7 +210,7 @@ class _Settling:
 
     def _bill(
         self, report: Report, attempt: AnyRow, job: AnyRow
-    ) -> tuple[holds.Bill, tuple[checkpoints.Contribution, ...]]:
+    ) -> tuple[holds.RunCharge, tuple[checkpoints.Contribution, ...]]:
         """For as long as the node says it ran, but no longer than its lane had time for."""
         lane = self.lanes[attempt.lane]
         aside_ms = attempt.checkpoint_ms or 0  # its own time, counted already when it saved where it was
@@ -276,7 +278,7 @@ class _Settling:
         if report.reason is Reason.OUTPUT_MISMATCH:
             action, after = REFUTED_ACTION, AttemptState.REFUTED
             self.reported[-1]["new_state"] = after.value
-            self.settled.effects.struck.append(self.node.node_id)
+            self.settled.effects.penalised.append(self.node.node_id)
         self.tx.emit(
             actor=self.node.node_id,
             action=action,
@@ -301,7 +303,7 @@ class _Settling:
         else:
             self._compare(run, attempt, job, late=late)
 
-    def _run(self, report: Report, attempt: AnyRow, job: AnyRow) -> Run:
+    def _run(self, report: Report, attempt: AnyRow, job: AnyRow) -> ReportedRun:
         """What was reported, with its bill: fixed now, whenever and whether it is paid."""
         times, lane = self.reported[-1], self.lanes[attempt.lane]
         bill, parts = self._bill(report, attempt, job)
@@ -318,7 +320,13 @@ class _Settling:
         return run
 
     def _accept(
-        self, run: Run, attempt: AnyRow, job: AnyRow, *, late: bool, believed: verification.Verdict
+        self,
+        run: ReportedRun,
+        attempt: AnyRow,
+        job: AnyRow,
+        *,
+        late: bool,
+        believed: verification.VerificationVerdict,
     ) -> None:
         """The usual case, in few statements for many: the first result is the job's."""
         self.done.add(job.id)
@@ -338,18 +346,18 @@ class _Settling:
         holds.settle(self.hub, self.tx, job, bills=run.bills, ref=run.attempt_id)
         verification.pay_parts(self.tx, job, [run])
         self.reported[-1]["cost"] = run.bill.charge
-        alone = believed is verification.Verdict.ALONE
+        alone = believed is verification.VerificationVerdict.ALONE
         held = holds.held_until_ms(self.hub, self.tx, cost=run.cost, alone=alone)
         accepted = run.accepted_row(job, why=why, verdict=believed, cost=run.cost, held_until_ms=held)
         self.accepted.append(accepted)
         self.settled.effects.finished.append(job.id)
         if job.errand is not None:
-            self.settled.effects.errands.append(job.id)
+            self.settled.effects.hub_jobs.append(job.id)
         self.outputs += run.references(job)
         if late:
             self._supersede_others(job, attempt)
 
-    def _compare(self, run: Run, attempt: AnyRow, job: AnyRow, *, late: bool) -> None:
+    def _compare(self, run: ReportedRun, attempt: AnyRow, job: AnyRow, *, late: bool) -> None:
         """With what other owners' nodes came to. An owner has one word in it, however many nodes."""
         self.done.add(job.id)
         newest = job.attempt_no == attempt.number and job.state != JobState.QUEUED

@@ -1,4 +1,4 @@
-"""What is behind a node's reputation, outcome by outcome, and what a node does now. Others' jobs are never named."""
+"""Evidence behind a node's reputation, outcome by outcome, and what a node does now. Others' jobs are never named."""
 
 from __future__ import annotations
 

@@ -13,12 +13,12 @@ from computepool.core.errors import Conflict, Forbidden
 from computepool.core.jobs.lifecycle import Reason
 from computepool.core.trust import hardware as rules
 from computepool.core.trust.hardware import UNKNOWN, Scores, Standing, Truth
-from computepool.core.trust.relative_speed import ACCOUNTS_KEPT, Pace, Run
+from computepool.core.trust.relative_speed import ACCOUNTS_KEPT, RelativeSpeed, TimedRun
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.identity import sign_in
 from computepool.hub.identity.access import NodePrincipal
-from computepool.hub.memory.registry import Session
+from computepool.hub.memory.registry import NodeSession
 from computepool.hub.trust import hardware_messages, hardware_rows
 from computepool.protocol.nodes.hardware import HardwareReport, HardwareView
 from computepool.protocol.nodes.nodes import Profile, Report
@@ -33,7 +33,7 @@ _STRETCHED = 1.2
 
 
 # ---------------------------------------------------------------- nodes come
-def arrive(hub: Hub, session: Session, profile: Profile, *, stored: Truth | None) -> None:
+def arrive(hub: Hub, session: NodeSession, profile: Profile, *, stored: Truth | None) -> None:
     """A node described itself: what was found out about it holds for what it says now."""
     truth = stored or UNKNOWN
     if not truth.due_at_ms:
@@ -52,7 +52,7 @@ def known(hub: Hub, node_id: str, profile: Profile, *, stored: Truth | None) -> 
     return rules.decide(stored or UNKNOWN, profile.tiers(), now_ms=hub.now_ms())
 
 
-def follow(hub: Hub, session: Session, truth: Truth) -> None:
+def follow(hub: Hub, session: NodeSession, truth: Truth) -> None:
     """Into the registry, for placements and prices from now on. Jobs that are leased keep their price."""
     session.truth = truth
     capacity = rules.truthful(session.profile.capacity, truth)
@@ -74,7 +74,7 @@ def ask_due(hub: Hub) -> None:
                 ask(hub, session)
 
 
-def ask(hub: Hub, session: Session) -> None:
+def ask(hub: Hub, session: NodeSession) -> None:
     session.measure = hub.clock.entropy(12).hex()
     session.measure_asked_ms = hub.now_ms()
     session.measure_told = False
@@ -103,7 +103,7 @@ async def receive(hub: Hub, node: NodePrincipal, report: HardwareReport) -> Hard
     return hardware_messages.view(session.truth, session.claimed)
 
 
-def _measured(hub: Hub, session: Session, report: HardwareReport) -> Truth:
+def _measured(hub: Hub, session: NodeSession, report: HardwareReport) -> Truth:
     before, now_ms = session.truth, hub.now_ms()
     scores, impossible = rules.bounded(_scores(report), session.claimed)
     history = before.history
@@ -147,7 +147,7 @@ def observe(hub: Hub, node_id: str, reports: Iterable[Report]) -> None:
             used_ms = 0 if report.usage is None else report.usage.cpu_ms
             stretched = used_ms * 1000 > _STRETCHED * report.ran_ms * cpu_milli
             hub.runs.append(
-                Run(node_id, grant.spec, grant.account_id, bool(grant.gpus), report.ran_ms, stretched)
+                TimedRun(node_id, grant.spec, grant.account_id, bool(grant.gpus), report.ran_ms, stretched)
             )
 
 
@@ -163,10 +163,10 @@ async def judge_runs(hub: Hub) -> None:
     for node_id in sorted(touched):
         if (session := hub.registry.get(node_id)) is not None:
             await _judge(hub, session)
-    await _save_paces(hub, touched)
+    await _save_relative_speeds(hub, touched)
 
 
-def _compare(hub: Hub, run: Run) -> bool:
+def _compare(hub: Hub, run: TimedRun) -> bool:
     session = hub.registry.get(run.node_id)
     if session is None:
         return False
@@ -190,7 +190,7 @@ def _compare(hub: Hub, run: Run) -> bool:
     return True
 
 
-async def _judge(hub: Hub, session: Session) -> None:
+async def _judge(hub: Hub, session: NodeSession) -> None:
     for cards in (True, False):
         truth = session.truth
         pace = truth.gpu_pace if cards else truth.cpu_pace
@@ -200,7 +200,7 @@ async def _judge(hub: Hub, session: Session) -> None:
             settled = rules.decide(truth, session.claimed, now_ms=0)
             session.truth = dataclasses.replace(settled, doubted_at_ms=0)
             continue
-        lowered = _lowered(hub, session, cards=cards, pace=pace)
+        lowered = _lower(hub, session, cards=cards, pace=pace)
         if lowered is None:
             continue  # as slow as its class is known for
         if not truth.doubted_at_ms:
@@ -209,7 +209,7 @@ async def _judge(hub: Hub, session: Session) -> None:
             await _record(hub, session, lowered, actor="hub")
 
 
-def _lowered(hub: Hub, session: Session, *, cards: bool, pace: Pace) -> Truth | None:
+def _lower(hub: Hub, session: NodeSession, *, cards: bool, pace: RelativeSpeed) -> Truth | None:
     """What its run times make of it; None if that is no other tier."""
     truth, now_ms, capacity = session.truth, hub.now_ms(), session.profile.capacity
     tier = capacity.tier if cards else capacity.cpu_tier
@@ -238,7 +238,7 @@ async def lift_caps(hub: Hub) -> None:
             )
 
 
-async def _doubt(hub: Hub, session: Session, *, cards: bool) -> None:
+async def _doubt(hub: Hub, session: NodeSession, *, cards: bool) -> None:
     """Once is not enough: it is measured again, and as many jobs again must say the same."""
     truth = dataclasses.replace(session.truth, doubted_at_ms=hub.now_ms(), due_at_ms=hub.now_ms())
     if cards:
@@ -256,7 +256,7 @@ def _is_answered(hub: Hub, truth: Truth) -> bool:
     return truth.measured_at_ms >= truth.doubted_at_ms or waited_ms >= hub.settings.measure_answer_s * 1000
 
 
-def _is_agreed(hub: Hub, session: Session, pace: Pace) -> bool:
+def _is_agreed(hub: Hub, session: NodeSession, pace: RelativeSpeed) -> bool:
     """Against a good measurement one submitter is not enough: he could send jobs that are slow on one node alone."""
     truth = session.truth
     good = truth.standing in (Standing.CONFIRMED, Standing.MEASURED)
@@ -265,7 +265,7 @@ def _is_agreed(hub: Hub, session: Session, pace: Pace) -> bool:
 
 
 # ---------------------------------------------------------------- records
-async def _record(hub: Hub, session: Session, truth: Truth, *, actor: str) -> None:
+async def _record(hub: Hub, session: NodeSession, truth: Truth, *, actor: str) -> None:
     """The row, an event where a tier changed, and then memory: here at once, on the other hubs by notification."""
     before, node_id, owner = session.truth, session.node_id, session.profile.owner
 
@@ -297,13 +297,13 @@ async def _record(hub: Hub, session: Session, truth: Truth, *, actor: str) -> No
     follow(hub, session, truth)
 
 
-async def _save_paces(hub: Hub, touched: Iterable[str]) -> None:
+async def _save_relative_speeds(hub: Hub, touched: Iterable[str]) -> None:
     """Now and then: a restart may forget a minute of run times."""
-    hub.paces_touched |= set(touched)
+    hub.speeds_touched |= set(touched)
     now_ms = hub.now_ms()
-    if not hub.paces_touched or now_ms - hub.paces_saved_ms < _SAVE_EVERY_MS:
+    if not hub.speeds_touched or now_ms - hub.speeds_saved_ms < _SAVE_EVERY_MS:
         return
-    hub.paces_saved_ms, wanted, hub.paces_touched = now_ms, hub.paces_touched, set()
+    hub.speeds_saved_ms, wanted, hub.speeds_touched = now_ms, hub.speeds_touched, set()
     sessions = [session for node_id in wanted if (session := hub.registry.get(node_id)) is not None]
     known = {session.node_id: session.truth for session in sessions}
     await hub.store.write(lambda tx: hardware_rows.save(tx, known))

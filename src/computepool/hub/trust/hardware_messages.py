@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from computepool.core.resources import CPU_TIER
 from computepool.core.trust.hardware import Scores, Standing, Truth
-from computepool.core.trust.relative_speed import Pace
+from computepool.core.trust.relative_speed import RelativeSpeed
 from computepool.core.trust.tiers import REFERENCE_SCORE, TIER_GFLOPS, speed_of
 from computepool.protocol.nodes.hardware import HardwareView, MeasuredView, ScoresView
 
@@ -52,7 +52,7 @@ def after_measuring(before: Truth, after: Truth, claimed: Sequence[str]) -> str:
     return " ".join(said)
 
 
-def after_comparing(before: Truth, after: Truth, *, tier: str, pace: Pace) -> str:
+def after_comparing(before: Truth, after: Truth, *, tier: str, pace: RelativeSpeed) -> str:
     counts = (
         after.cpu_tier if before.cpu_tier != after.cpu_tier else ", ".join(dict.fromkeys(after.gpu_tiers))
     )

@@ -1,4 +1,4 @@
-"""What is known of nodes' hardware, one row a node. Kept apart from `nodes`, which every poll may write."""
+"""Knowledge of nodes' hardware, one row a node. Kept apart from `nodes`, which every poll may write."""
 
 from __future__ import annotations
 

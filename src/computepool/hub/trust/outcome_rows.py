@@ -1,4 +1,4 @@
-"""What the events say of one node, and what it holds: for the page that shows where a reputation comes from."""
+"""Outcomes of one node by its events, and what it holds: for the page that shows where a reputation comes from."""
 
 from __future__ import annotations
 

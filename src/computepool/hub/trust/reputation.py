@@ -11,7 +11,7 @@ from computepool.core.trust.discounting import ONE
 from computepool.core.trust.reputation import (
     NEWCOMER,
     PARDONED_ACTION,
-    STRIKES_MAX,
+    VIOLATIONS_MAX,
     Reputation,
     dues_paid,
     exposure_cap,
@@ -66,7 +66,7 @@ def predecessor(hub: Hub, tx: Tx, owner: str) -> str | None:
     now_ms = tx.now_ms
     silent_ms = now_ms - hub.registry.rules.offline_after_ms(hub.registry.interval_ms)
     gone = [
-        (known.banned(now_ms), known.strikes_lately(now_ms), -known.score(now_ms), row.id)
+        (known.banned(now_ms), known.recent_violations(now_ms), -known.score(now_ms), row.id)
         for row, known in reputation_rows.of_owner(tx.connection, owner)
         if row.state == NodeState.REVOKED or (row.last_seen_ms or 0) < silent_ms or known.banned(now_ms)
     ]
@@ -111,7 +111,7 @@ def view(hub: Hub, reputation: Reputation) -> ReputationView:
         exposure_cap=exposure_cap(reputation, hub.settings.exposure) if hub.settings.exposure else None,
         streak=reputation.streak,
         strikes=reputation.strikes,
-        strikes_lately=reputation.strikes_lately(now_ms),
+        strikes_lately=reputation.recent_violations(now_ms),
         probation_at_ms=reputation.probation_at_ms or None,
         probes_right=reputation.probes_right,
         probes_wrong=reputation.probes_wrong,
@@ -137,7 +137,7 @@ def sentence(view: ReputationView) -> str:
         )
     if view.strikes_lately:
         wrong = counted(view.strikes_lately, "result was", "results were")
-        known += f" {wrong} proven wrong in the last 30 days; {STRIKES_MAX} put it on probation."
+        known += f" {wrong} proven wrong in the last 30 days; {VIOLATIONS_MAX} put it on probation."
     if not view.newcomer:
         return known
     return (

@@ -68,7 +68,7 @@ def _fold(
             continue  # not a node of this pool
         outcome = reputation.read(event, owner=owner)
         if (predecessor := reputation.predecessor_of(event)) is not None:
-            found[node_id] = reputation.inherited(found.get(predecessor, NEWCOMER), event["at_ms"])
+            found[node_id] = reputation.inherit(found.get(predecessor, NEWCOMER), event["at_ms"])
         elif outcome is not None:
             found[node_id] = reputation.update(found.get(node_id, NEWCOMER), outcome)
     return found

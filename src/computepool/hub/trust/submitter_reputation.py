@@ -1,10 +1,10 @@
-"""Submitters' conduct in the hub's memory and for people. What counts is decided in core/trust/submitter_reputation.py."""
+"""Submitter reputation in the hub's memory and for people. What counts is decided in core/trust/submitter_reputation.py."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from computepool.core.trust.submitter_reputation import Conduct
+from computepool.core.trust.submitter_reputation import SubmitterReputation
 from computepool.hub.context import Hub
 from computepool.hub.trust import submitter_reputation_rows
 from computepool.protocol.accounts import AccountPage, AccountView, ConductView
@@ -14,7 +14,7 @@ _OVERLAP_MS = 60_000
 _DIGITS = 4
 
 
-def follow(hub: Hub, changed: dict[str, Conduct]) -> None:
+def follow(hub: Hub, changed: dict[str, SubmitterReputation]) -> None:
     hub.submitters.follow(changed)
     _push(hub, changed)
 

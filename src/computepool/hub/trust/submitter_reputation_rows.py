@@ -1,4 +1,4 @@
-"""Submitters' conduct: a cache of what the events say, like the nodes' reputations and written with them."""
+"""Submitter reputation: a cache of what the events say, like the nodes' reputations and written with them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, delete, select
 
 from computepool.core.trust import submitter_reputation
-from computepool.core.trust.submitter_reputation import UNKNOWN, Conduct, Run
+from computepool.core.trust.submitter_reputation import UNKNOWN, SubmitterEvent, SubmitterReputation
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.reputation_tables import conducts
 from computepool.hub.db.tables import events, nodes
 
-_FIELDS = tuple(field.name for field in fields(Conduct))
+_FIELDS = tuple(field.name for field in fields(SubmitterReputation))
 _SAID = (
     events.c.action,
     events.c.actor,
@@ -33,7 +33,7 @@ _SAVE = Prepared(lambda connection: dialect.upsert(connection, conducts, key=("a
 
 def count(
     connection: Connection, told: Iterable[Mapping[str, Any]], owners: dict[str, str]
-) -> dict[str, Conduct]:
+) -> dict[str, SubmitterReputation]:
     """Let these events count, in the order of their numbers. Returns what changed, by account.
 
     `owners` remembers whose the nodes are, which never changes: a pool of one owner asks the database once.
@@ -65,43 +65,45 @@ def _learn(connection: Connection, unknown: set[str], owners: dict[str, str]) ->
         owners.update((row.id, row.account_id) for row in rows)
 
 
-def _counts(run: Run, owners: Mapping[str, str]) -> bool:
+def _counts(run: SubmitterEvent, owners: Mapping[str, str]) -> bool:
     """On a node of somebody else; an actor that is no node (the hub) has none."""
     return owners.get(run.node_id, run.account_id) != run.account_id
 
 
-def _fold(runs: Iterable[Run], before: Mapping[str, Conduct]) -> dict[str, Conduct]:
-    found: dict[str, Conduct] = {}
+def _fold(
+    runs: Iterable[SubmitterEvent], before: Mapping[str, SubmitterReputation]
+) -> dict[str, SubmitterReputation]:
+    found: dict[str, SubmitterReputation] = {}
     for run in runs:
         known = found.get(run.account_id) or before.get(run.account_id, UNKNOWN)
         found[run.account_id] = submitter_reputation.update(known, run)
     return found
 
 
-def save(connection: Connection, changed: Mapping[str, Conduct]) -> None:
+def save(connection: Connection, changed: Mapping[str, SubmitterReputation]) -> None:
     rows = [{"account_id": account_id, **asdict(now)} for account_id, now in sorted(changed.items())]
     if rows:
         _SAVE.execute(connection, rows)
 
 
-def load(connection: Connection, accounts: Iterable[str]) -> dict[str, Conduct]:
+def load(connection: Connection, accounts: Iterable[str]) -> dict[str, SubmitterReputation]:
     """Of those that had jobs on nodes of others."""
     wanted = dialect.among(connection, conducts.c.account_id, sorted(accounts))
     rows = connection.execute(select(conducts).where(wanted))
     return {row.account_id: _from_row(row) for row in rows}
 
 
-def changed_since(connection: Connection, since_ms: int) -> dict[str, Conduct]:
+def changed_since(connection: Connection, since_ms: int) -> dict[str, SubmitterReputation]:
     """By this clock or another hub's."""
     rows = connection.execute(select(conducts).where(conducts.c.changed_at_ms >= since_ms))
     return {row.account_id: _from_row(row) for row in rows}
 
 
-def _from_row(row: Row[Any]) -> Conduct:
-    return Conduct(**{name: row._mapping[name] for name in _FIELDS})
+def _from_row(row: Row[Any]) -> SubmitterReputation:
+    return SubmitterReputation(**{name: row._mapping[name] for name in _FIELDS})
 
 
-def recount(connection: Connection) -> dict[str, Conduct]:
+def recount(connection: Connection) -> dict[str, SubmitterReputation]:
     """Everybody's, from the events alone."""
     owners = {row.id: row.account_id for row in connection.execute(select(nodes.c.id, nodes.c.account_id))}
     wanted = (
@@ -119,7 +121,7 @@ def rebuild(connection: Connection) -> None:
 
 
 def differing(connection: Connection) -> list[str]:
-    """Accounts whose stored conduct is not what their events say."""
+    """Accounts whose stored reputation is not what their events say."""
     stored, found = changed_since(connection, 0), recount(connection)
     return sorted(
         account_id

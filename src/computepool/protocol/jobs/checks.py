@@ -1,4 +1,4 @@
-"""How results are checked and compared, as one word each."""
+"""Checks and comparisons of results, as one word each."""
 
 from __future__ import annotations
 

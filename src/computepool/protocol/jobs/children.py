@@ -1,4 +1,4 @@
-"""What a running job may ask the hub for, through its node: jobs and groups of its own, and messages to its collector.
+"""Requests of a running job to the hub, through its node: jobs and groups of its own, and messages to its collector.
 
 `seq` numbers the calls of an attempt. The same call of a job, by number and content, has one effect, whichever of its
 attempts makes it: one that starts again finds the jobs that the one before submitted.

@@ -1,4 +1,4 @@
-"""What lists of events and jobs are narrowed down by. None, and empty: anything."""
+"""Filters of lists of events and jobs. None, and empty: anything."""
 
 from __future__ import annotations
 

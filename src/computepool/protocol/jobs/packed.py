@@ -1,4 +1,4 @@
-"""Whether a payload holds several items: all that a hub knows of bundles.py, whose codec it never loads."""
+"""Tells a payload of several items: all that a hub knows of bundles.py, whose codec it never loads."""
 
 from __future__ import annotations
 

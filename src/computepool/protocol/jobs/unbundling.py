@@ -1,4 +1,4 @@
-"""What came of each item of a job that did several. For who reads results: the hub has no use for the codec behind it."""
+"""Results of each item of a job that did several. For clients: the hub has no use for the codec behind it."""
 
 from __future__ import annotations
 
@@ -70,13 +70,15 @@ def apart(item: GroupItem) -> list[tuple[int | None, GroupItem]]:
     return [
         (
             index,
-            item.model_copy(update={"bundled": 1, "carried": None, "items_failed": 0} | _told(kind, text)),
+            item.model_copy(
+                update={"bundled": 1, "carried": None, "items_failed": 0} | _item_result(kind, text)
+            ),
         )
         for index, kind, text in parts
     ]
 
 
-def _told(kind: int, text: str) -> dict[str, str | None]:
+def _item_result(kind: int, text: str) -> dict[str, str | None]:
     if kind == bundles.VALUE:
         return {"result": text}
     return {"result": None, "state": "failed", "sentence": "it raised an exception", "error": text}

@@ -1,4 +1,4 @@
-"""What is behind a node's reputation, and what a node does now, for its owner."""
+"""Evidence behind a node's reputation, and what a node does now, for its owner."""
 
 from __future__ import annotations
 

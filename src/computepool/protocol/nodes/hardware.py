@@ -1,4 +1,4 @@
-"""What a node measured of its hardware, and what it counts as."""
+"""Measurements of a node's hardware, and what it counts as."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent and the hub say to each other: register, next (the long poll), heartbeat, complete (the report), logs."""
+"""Messages between an agent and the hub: register, next (the long poll), heartbeat, complete (the report), logs."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def decode(text: str, *, allow_pickle: bool = False, classes: Iterable[type] = (
         tree = _decoder.decode(text)
         if '"$' not in text:
             return tree
-        return _Unpacker(allow_pickle, classes, room=values_arrow.Room(len(text))).unpack(tree, 0)
+        return _Unpacker(allow_pickle, classes, room=values_arrow.ElementBudget(len(text))).unpack(tree, 0)
     except ValueError:
         raise
     except RecursionError:
@@ -305,7 +305,9 @@ _PACKERS: dict[type, Callable[[Any, int, bool], Any]] = {
 
 # ---------------------------------------------------------------- JSON tree → value
 class _Unpacker:
-    def __init__(self, allow_pickle: bool, classes: Iterable[type], *, room: values_arrow.Room) -> None:
+    def __init__(
+        self, allow_pickle: bool, classes: Iterable[type], *, room: values_arrow.ElementBudget
+    ) -> None:
         self._allow_pickle = allow_pickle
         self.room = room
         reader = values_records.Reader(classes)

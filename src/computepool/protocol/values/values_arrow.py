@@ -20,7 +20,7 @@ EMPTY_MAX = 2**20
 _PER_CHAR = 16  # a column of bits has six in one, and so has its index
 
 
-class Room:
+class ElementBudget:
     """What is left of that while a text is read. Everything that may take more memory than its text asks here first."""
 
     def __init__(self, chars: int) -> None:
@@ -35,7 +35,7 @@ class Room:
 class Read(Protocol):
     """Reads a part of the value."""
 
-    room: Room
+    room: ElementBudget
 
     def __call__(self, tree: Any, /) -> Any: ...
 

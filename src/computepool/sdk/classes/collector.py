@@ -33,7 +33,7 @@ from computepool.sdk.client.waiting import WaitNotice
 from computepool.sdk.errors import BadRequest, NotFound
 from computepool.sdk.jobs.notify import group_words
 from computepool.sdk.jobs.notify import notify as tell
-from computepool.sdk.jobs.options import validated
+from computepool.sdk.jobs.options import validate
 
 if TYPE_CHECKING:
     from computepool.sdk.resources.groups import GroupApi
@@ -138,7 +138,7 @@ class Collector:
         several = [keys] if isinstance(keys, str) else keys
         pairs = several.items() if isinstance(several, Mapping) else ((key, None) for key in several)
         entries = (
-            validated(ExpectedKey, key=key, **({} if meta is None else {"meta": dict(meta)}))
+            validate(ExpectedKey, key=key, **({} if meta is None else {"meta": dict(meta)}))
             for key, meta in pairs
         )
         added = 0
@@ -221,12 +221,12 @@ def _success(key: str, result: object) -> KeyReport:
             f"The result of {key!r} has {len(text)} characters, and {KEY_RESULT_MAX} fit; "
             "upload it with pool.artifacts.put, and report its digest."
         )
-    return validated(KeyReport, key=key, outcome="succeeded", result=text)
+    return validate(KeyReport, key=key, outcome="succeeded", result=text)
 
 
 def _failure(key: str, error: str | BaseException) -> KeyReport:
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-    return validated(KeyReport, key=key, outcome="failed", error=text[:TEXT_MAX])
+    return validate(KeyReport, key=key, outcome="failed", error=text[:TEXT_MAX])
 
 
 def _batches(reports: Iterable[KeyReport]) -> Iterator[list[KeyReport]]:

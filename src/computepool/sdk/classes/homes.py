@@ -1,4 +1,4 @@
-"""Which host is home: the one that was named, or the caller's own node on this machine."""
+"""The home host of a group: the one that was named, or the caller's own node on this machine."""
 
 from __future__ import annotations
 

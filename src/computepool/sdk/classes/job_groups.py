@@ -90,7 +90,7 @@ def submit_compute_job_group(
     sender.spec(options)  # what is wrong for all of them is said at once, and not once for each
     known = None if group_id is None else pool.groups.get(group_id)
     place = _home(pool, keyed, home=home, known=known, wanted=return_home_when_complete)
-    texts = {state.job_key: job_classes.state_text(state) for state in _told(keyed, place)}
+    texts = {state.job_key: job_classes.state_text(state) for state in _with_home(keyed, place)}
     task = _Task(pool, work, sender, options=options, count=len(keyed))
     group = known or pool.groups.create(name, home=place.id, return_home=return_home_when_complete)
     _warn_if_home_is_all(pool, keyed, place)
@@ -128,7 +128,7 @@ def _home(
     return _Home() if node is None else _Home(id=node.id, name=node.name)
 
 
-def _told(states: Sequence[ComputeJobState], home: _Home) -> Sequence[ComputeJobState]:
+def _with_home(states: Sequence[ComputeJobState], home: _Home) -> Sequence[ComputeJobState]:
     """Jobs learn where home is, so that they can go there."""
     for state in states:
         if home.name and not state.home_host_name:

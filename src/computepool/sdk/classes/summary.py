@@ -1,4 +1,4 @@
-"""What a collector knows, for programs: counts, and results, failures and pending items by key."""
+"""A collector's summary, for programs: counts, and results, failures and pending items by key."""
 
 from __future__ import annotations
 

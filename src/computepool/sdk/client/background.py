@@ -16,7 +16,7 @@ from queue import SimpleQueue
 _log = logging.getLogger("computepool.sdk")
 
 
-class Background:
+class BackgroundThreads:
     def __init__(self, name: str, *, threads: int = 1) -> None:
         self._name = name
         self._threads = threads
@@ -62,4 +62,4 @@ class Background:
 
 
 #: Closes what nobody uses any more, and tells the hub.
-closer = Background("computepool-closer")
+closer = BackgroundThreads("computepool-closer")

@@ -1,4 +1,4 @@
-"""Which hub, and with which key: environment first, then the person's config file. Owns that file."""
+"""The hub's address and key: environment first, then the person's config file. Owns that file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people type in the place of an id: its beginning, a name, or `last`. The hub says what is meant."""
+"""References that people type in the place of an id: its beginning, a name, or `last`. The hub says what is meant."""
 
 from __future__ import annotations
 

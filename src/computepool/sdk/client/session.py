@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 from computepool.core.words import counted
 from computepool.protocol.jobs.groups import GroupRequest, GroupView, ResultPage
 from computepool.protocol.jobs.jobs import ITEMS_MAX, JobResult, SubmitReply
-from computepool.sdk.client.background import Background
+from computepool.sdk.client.background import BackgroundThreads
 from computepool.sdk.client.transport import WAIT_MS, Transport
 from computepool.sdk.client.waiting import WaitWatch, say_left
 from computepool.sdk.errors import ComputePoolError, Conflict, HubUnreachable
@@ -76,7 +76,7 @@ class Receiver(Protocol):
 Outgoing = tuple[Submission, str, Receiver]
 
 
-class Session:
+class GroupSession:
     def __init__(
         self,
         pool: Pool,
@@ -112,7 +112,7 @@ class Session:
         self._closing = False
         self._abandoned = False
         self._lost_by: ComputePoolError | None = None
-        self._downloads = Background("computepool-download", threads=DOWNLOADS_MAX)
+        self._downloads = BackgroundThreads("computepool-download", threads=DOWNLOADS_MAX)
         weakref.finalize(self, self._downloads.stop).atexit = False
         self.waits = WaitWatch(self._transport, self._oldest)
 

@@ -23,21 +23,19 @@ _NUMBER_AND_UNIT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)")
 
 def megabytes(size: float | str, *, what: str = "size") -> int:
     """In whole MB, rounded up: asking for less than was written would be a lie."""
-    return math.ceil(round(_parsed(size, _MB_PER_UNIT, what=what, example="16, 16GB or 512MB"), 6))
+    return math.ceil(round(_parse(size, _MB_PER_UNIT, what=what, example="16, 16GB or 512MB"), 6))
 
 
 def byte_count(size: float | str, *, what: str = "size") -> int:
     """Of files, where a unit is what it says: "10GB" is ten thousand million, "10GiB" is 10 × 1024³, and 10 is ten."""
-    return round(_parsed(size, _BYTES_PER_UNIT, what=what, example="500MB, 10GB or 2TiB"))
+    return round(_parse(size, _BYTES_PER_UNIT, what=what, example="500MB, 10GB or 2TiB"))
 
 
 def seconds(duration: float | str, *, what: str = "timeout") -> float:
-    return _parsed(duration, _SECONDS_PER_UNIT, what=what, example="90, 10m or 2h")
+    return _parse(duration, _SECONDS_PER_UNIT, what=what, example="90, 10m or 2h")
 
 
-def _parsed(
-    value: float | str, units: dict[str, float] | dict[str, int], *, what: str, example: str
-) -> float:
+def _parse(value: float | str, units: dict[str, float] | dict[str, int], *, what: str, example: str) -> float:
     match = _NUMBER_AND_UNIT.fullmatch(str(value).strip())
     factor = None if match is None else units.get(match[2].lower())
     if match is None or factor is None:

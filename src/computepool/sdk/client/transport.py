@@ -51,7 +51,7 @@ T = TypeVar("T")
 Params = Mapping[str, str | int | float | None]
 
 
-class Request(TypedDict, total=False):
+class RequestOptions(TypedDict, total=False):
     params: Params | None
     body: bytes | None
     wait_s: float
@@ -128,11 +128,11 @@ class Transport:
         """The whole of it: what the request leaves empty is set to empty."""
         return self.ask(model, "PUT", path, body=body.model_dump_json().encode())
 
-    def ask(self, model: type[Model], method: str, path: str, **request: Unpack[Request]) -> Model:
+    def ask(self, model: type[Model], method: str, path: str, **request: Unpack[RequestOptions]) -> Model:
         """The reply as a model. One that is no JSON is not the hub's, and is an outage like any other."""
-        return self._call(method, path, read=lambda body: _parsed(model, body), **request)
+        return self._call(method, path, read=lambda body: _parse(model, body), **request)
 
-    def call(self, method: str, path: str, **request: Unpack[Request]) -> bytes:
+    def call(self, method: str, path: str, **request: Unpack[RequestOptions]) -> bytes:
         """The reply's body. Retries while the hub is away or busy, for `patience_s`; raises its errors."""
         return self._call(method, path, read=bytes, **request)
 
@@ -282,7 +282,7 @@ def _given(params: Params | None) -> dict[str, str | int | float] | None:
     return None if params is None else {name: value for name, value in params.items() if value is not None}
 
 
-def _parsed(model: type[Model], body: bytes) -> Model:
+def _parse(model: type[Model], body: bytes) -> Model:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:

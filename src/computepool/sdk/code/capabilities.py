@@ -1,4 +1,4 @@
-"""Whether code saves checkpoints or moves, told by what it names: then nobody has to say so when it is submitted.
+"""Finds out if code saves checkpoints or moves, by what it names: then nobody has to say so when it is submitted.
 
 Looks at code and never runs it. What it misses says so itself when it runs, with the option to pass.
 """

@@ -1,4 +1,4 @@
-"""What code needs beside itself: own modules, which travel with it, and packages, required as they are installed here.
+"""Dependencies of code: own modules, which travel with it, and packages, required as they are installed here.
 
 A name is only ever required of a package index if it is known here as an installed distribution from one: a module of
 the submitter's own, or a name that nothing here has, could be a stranger's package there.
@@ -195,10 +195,10 @@ def _providers(module: str, names: list[str]) -> list[str]:
     if len(names) <= 1 or file is None:
         return names[:1]
     here = os.path.realpath(file)
-    return [name for name in names if here in map(os.path.realpath, map(str, _located(name)))]
+    return [name for name in names if here in map(os.path.realpath, map(str, _locate(name)))]
 
 
-def _located(name: str) -> Iterator[object]:
+def _locate(name: str) -> Iterator[object]:
     found = metadata.distribution(name)
     return (found.locate_file(file) for file in found.files or [])
 

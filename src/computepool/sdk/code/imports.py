@@ -1,4 +1,4 @@
-"""What code imports, told by looking at it; nothing is run."""
+"""Imports of code, found by looking at it; nothing is run."""
 
 from __future__ import annotations
 

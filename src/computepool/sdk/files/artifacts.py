@@ -34,7 +34,7 @@ from computepool.sdk.errors import (
     Unavailable,
 )
 from computepool.sdk.files import sealing
-from computepool.sdk.jobs.options import Inputs, PathLike, readable_file, validated
+from computepool.sdk.jobs.options import Inputs, PathLike, readable_file, validate
 
 #: Bytes read and written at a time.
 CHUNK_BYTES = 1024 * 1024
@@ -63,12 +63,12 @@ class ArtifactApi:
         file = readable_file(path)
         with file.open("rb") as source:
             digest, size = _digest_of(source)
-            artifact = validated(InputFile, name=name or file.name, digest=digest, size=size)
+            artifact = validate(InputFile, name=name or file.name, digest=digest, size=size)
             self._upload(artifact, source, progress or _ignore)
         return artifact
 
     def put_bytes(self, data: bytes, *, name: str) -> InputFile:
-        artifact = validated(InputFile, name=name, digest=hashlib.sha256(data).hexdigest(), size=len(data))
+        artifact = validate(InputFile, name=name, digest=hashlib.sha256(data).hexdigest(), size=len(data))
         self._upload(artifact, _Memory(data), _ignore)
         return artifact
 
@@ -136,7 +136,7 @@ class ArtifactApi:
     def keep(self, digest: str, *, for_s: float | str | None = None) -> ArtifactInfo:
         """Keep it whatever becomes of its jobs: for a time ("30d"), or until it is released."""
         span_s = None if for_s is None else seconds(for_s, what="for_s")
-        request = validated(KeepRequest, for_s=span_s)
+        request = validate(KeepRequest, for_s=span_s)
         return self._transport.put(f"/artifacts/{digest}/keep", ArtifactInfo, body=request)
 
     def release(self, digest: str) -> None:

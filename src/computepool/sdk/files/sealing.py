@@ -64,14 +64,14 @@ def key_path() -> Path:
 def load() -> KeyFile:
     path = key_path()
     try:
-        return _parsed(json.loads(path.read_text()))
+        return _parse(json.loads(path.read_text()))
     except FileNotFoundError:
         return KeyFile()
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadRequest(f"Cannot read the keys for sealing in {path}: {error}.") from error
 
 
-def _parsed(stored: dict[str, Any]) -> KeyFile:
+def _parse(stored: dict[str, Any]) -> KeyFile:
     keys = tuple(StoredKey(key["public"], key["private"], bool(key.get("locked"))) for key in stored["keys"])
     for key in keys:
         sealing.public_bytes(key.public)
@@ -111,7 +111,7 @@ def init(*, passphrase: str = "", replace_current: bool = False, always: bool | 
 def add(text: str) -> KeyFile:
     """Take over exported keys; those that are here stay the current ones."""
     try:
-        other = _parsed(json.loads(text))
+        other = _parse(json.loads(text))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadRequest(f"These are no exported keys for sealing: {error}.") from error
     file = load()
@@ -220,7 +220,7 @@ def _stored(key: X25519PrivateKey, passphrase: str) -> StoredKey:
     if not passphrase:
         return StoredKey(public, b64encode(raw).decode())
     salt, nonce = secrets.token_bytes(16), secrets.token_bytes(12)
-    box = ChaCha20Poly1305(_derived(passphrase, salt)).encrypt(nonce, raw, public.encode())
+    box = ChaCha20Poly1305(_derive(passphrase, salt)).encrypt(nonce, raw, public.encode())
     return StoredKey(public, b64encode(salt + nonce + box).decode(), locked=True)
 
 
@@ -235,7 +235,7 @@ def _private(key: StoredKey) -> X25519PrivateKey:
     if key.locked:
         passphrase = os.environ.get(PASSPHRASE_ENV) or (ask_passphrase[0]() if ask_passphrase else "")
         try:
-            box = ChaCha20Poly1305(_derived(passphrase, data[:16]))
+            box = ChaCha20Poly1305(_derive(passphrase, data[:16]))
             data = box.decrypt(data[16:28], data[28:], key.public.encode())
         except InvalidTag:
             raise SealError(
@@ -246,5 +246,5 @@ def _private(key: StoredKey) -> X25519PrivateKey:
     return private
 
 
-def _derived(passphrase: str, salt: bytes) -> bytes:
+def _derive(passphrase: str, salt: bytes) -> bytes:
     return Scrypt(salt=salt, length=32, **_COST).derive(passphrase.encode())

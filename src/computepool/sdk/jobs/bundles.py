@@ -22,7 +22,7 @@ from computepool.sdk.code import functions
 from computepool.sdk.errors import ComputePoolError, JobCancelled, ResultUnreadable, job_error, raised_error
 
 if TYPE_CHECKING:
-    from computepool.sdk.client.session import Session, Submission
+    from computepool.sdk.client.session import GroupSession, Submission
 
 #: Items in one job, unless the person asks for more.
 BUNDLE_MAX = 500
@@ -126,7 +126,7 @@ class Sizer:
 class Feed:
     def __init__(
         self,
-        session: Session,
+        session: GroupSession,
         submission: Submission,
         *,
         sizer: Sizer,

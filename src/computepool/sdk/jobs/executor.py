@@ -10,7 +10,7 @@ from concurrent.futures import wait as wait_for
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from computepool.core.jobs.lifecycle import JobState
-from computepool.sdk.client.session import Session
+from computepool.sdk.client.session import GroupSession
 from computepool.sdk.errors import JobCancelled
 from computepool.sdk.jobs.futures import JobFuture
 from computepool.sdk.jobs.mapping import MapRun
@@ -24,7 +24,7 @@ T = TypeVar("T")
 class PoolExecutor(Executor):
     """`with pool.executor() as executor: executor.map(fn, items)`. Jobs are one group at the hub."""
 
-    def __init__(self, submitter: Submitter, session: Session) -> None:
+    def __init__(self, submitter: Submitter, session: GroupSession) -> None:
         self._submitter = submitter
         self._session = session
         self._lock = threading.Lock()

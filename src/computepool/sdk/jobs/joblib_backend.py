@@ -18,7 +18,7 @@ from joblib.parallel import AutoBatchingMixin, ParallelBackendBase, SequentialBa
 
 from computepool.protocol.jobs.groups import GroupRequest
 from computepool.protocol.jobs.jobs import BUNDLED_MAX
-from computepool.sdk.client.session import Session
+from computepool.sdk.client.session import GroupSession
 from computepool.sdk.jobs.options import JobOptions
 from computepool.sdk.jobs.submitter import Submitter
 from computepool.sdk.pool import Pool, connect
@@ -70,7 +70,7 @@ class ComputePoolBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignor
         self._pool = _default_pool() if pool is None else pool
         self._work = Submitter(self._pool, self._completed(options))
         self._cores = self._work.needs.cores
-        self._session: Session | None = None
+        self._session: GroupSession | None = None
         self._reserve = threading.Lock()
 
     def _completed(self, options: dict[str, Any]) -> JobOptions:
@@ -141,7 +141,7 @@ class ComputePoolBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignor
             return ThreadingBackend(nesting_level=level), int(self._cores)
         return SequentialBackend(nesting_level=level), None
 
-    def _own_session(self) -> Session:
+    def _own_session(self) -> GroupSession:
         """A group at the hub for each call of Parallel."""
         with self._reserve:
             if self._session is None:

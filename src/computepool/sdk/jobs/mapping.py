@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from computepool.sdk.client.background import closer
-from computepool.sdk.client.session import Session, Submission
+from computepool.sdk.client.session import GroupSession, Submission
 from computepool.sdk.errors import ComputePoolError, HubUnreachable, JobError
 from computepool.sdk.jobs.bundles import Feed, Outcome, Sizer, Task
 from computepool.sdk.jobs.progress_bar import Bar
@@ -32,7 +32,7 @@ class MapRun(Iterator[Any]):
 
     def __init__(
         self,
-        session: Session,
+        session: GroupSession,
         submission: Submission,
         items: Iterator[Task],
         *,

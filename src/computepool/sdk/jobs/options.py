@@ -1,4 +1,4 @@
-"""What a person may ask for with a job (vram=16, timeout="2h" …), turned into the wire's spec and terms."""
+"""Options of a job (vram=16, timeout="2h" …), turned into the wire's spec and terms."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def needs(options: JobOptions, *, python: str | None = None) -> Needs:
     given |= {field: words(plain[word]) for word, field in _WORD_LISTS.items() if word in plain}
     if "properties" in plain:
         given["properties"] = dict(plain["properties"])
-    return validated(Needs, python=python, **given)
+    return validate(Needs, python=python, **given)
 
 
 _SAME_IN_NEEDS = ("cores", "gpus", "host", "mesh_version", "isolation")
@@ -170,7 +170,7 @@ def spec(
     fields |= rules(options)
     if "env" in plain:
         fields["env"] = dict(plain["env"])
-    made = validated(JobSpec, **fields)
+    made = validate(JobSpec, **fields)
     try:
         check_spec(made)  # before anything is sent
     except ValueError as error:
@@ -203,7 +203,7 @@ def terms(options: JobOptions) -> dict[str, Any]:
     }
     if "after" in plain:
         fields["after"] = [job if isinstance(job, str) else job.job_id for job in plain["after"]]
-    validated(SubmitRequest, spec=_ANY_SPEC, **fields)
+    validate(SubmitRequest, spec=_ANY_SPEC, **fields)
     return fields
 
 
@@ -211,7 +211,7 @@ def words(value: Words) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def validated(model: type[Model], **fields: Any) -> Model:
+def validate(model: type[Model], **fields: Any) -> Model:
     """The model, or a BadRequest that names the field as the person wrote it."""
     try:
         return model(**{name: value for name, value in fields.items() if value is not None})

@@ -1,4 +1,4 @@
-"""How a job ended well: what a function returned, a program's exit code, and the files in the outputs folder."""
+"""Outcome of a job that ended well: a function's value, a program's exit code, and the files in its outputs."""
 
 from __future__ import annotations
 

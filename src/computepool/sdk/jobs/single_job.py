@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from computepool.sdk.pool import Pool
 
 
-class LoneJob:
+class SingleJob:
     def __init__(self, pool: Pool, job_id: str) -> None:
         self.pool = pool
         self._job_id = job_id

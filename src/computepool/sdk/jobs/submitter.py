@@ -28,7 +28,7 @@ from computepool.protocol.money.credits import QuoteRequest, QuoteView
 from computepool.sdk.classes import job_classes
 from computepool.sdk.classes.compute_job import ComputeJob, ComputeJobState
 from computepool.sdk.classes.job_classes import JobClass, JobReport, Sender
-from computepool.sdk.client.session import Session, Submission
+from computepool.sdk.client.session import GroupSession, Submission
 from computepool.sdk.code import capabilities, dependencies, functions
 from computepool.sdk.code.dependencies import NOTHING, Dependencies
 from computepool.sdk.code.functions import PYTHON, Pickled
@@ -87,7 +87,7 @@ class Submitter:
         return_exceptions: bool = False,
         in_flight_max: int | None = None,
         chunksize: int | None = None,
-        session: Session | None = None,
+        session: GroupSession | None = None,
     ) -> MapRun:
         """The results of `fn` over the items, in order, as they come. Reads items only as needed.
 
@@ -186,7 +186,7 @@ class Submitter:
         if spec is not None:
             asked |= {"needs": spec.needs, "kind": spec.kind, "timeout_s": spec.timeout_s, "name": spec.name}
             asked["spec_digest"] = spec_digest(spec.body()) if exact else None
-        request = options.validated(QuoteRequest, **asked)
+        request = options.validate(QuoteRequest, **asked)
         return self._pool.transport.post("/quotes", QuoteView, body=request)
 
     def _quoted(self, what: Work | None, args: Sequence[object]) -> JobSpec | None:
@@ -299,14 +299,14 @@ class Submitter:
 
     # ------------------------------------------------------------ inside
     @property
-    def _session(self) -> Session:
+    def _session(self) -> GroupSession:
         return self._pool.session(self._given.get("group"))
 
-    def _own_session(self, kind: str, *, name: str) -> Session:
+    def _own_session(self, kind: str, *, name: str) -> GroupSession:
         """A group of its own, unless the person named one."""
         if "group" in self._given:
             return self._session
-        return self._pool.new_session(options.validated(GroupRequest, name=name, kind=kind))
+        return self._pool.new_session(options.validate(GroupRequest, name=name, kind=kind))
 
     def _function_needs(self, *pickles: bytes) -> Dependencies:
         found = [data for data in pickles if isinstance(data, Pickled)]

@@ -31,7 +31,7 @@ from computepool.protocol.references import ReferenceKind
 from computepool.sdk.client.paging import pages
 from computepool.sdk.client.references import find_id
 from computepool.sdk.client.transport import Transport
-from computepool.sdk.jobs.options import validated
+from computepool.sdk.jobs.options import validate
 
 _EVERYBODY = 1_000_000
 Accounts: TypeAlias = list[AccountView]
@@ -58,7 +58,7 @@ class AccountApi:
 
     def sign_in(self, code: str, *, name: str) -> SignInReply:
         """Exchange a one-time code for a key of one's own."""
-        request = validated(SignInRequest, code=code, kind="key", name=name)
+        request = validate(SignInRequest, code=code, kind="key", name=name)
         return self._transport.post("/signin", SignInReply, body=request)
 
     def list(self, *, limit: int = 100) -> Accounts:
@@ -66,7 +66,7 @@ class AccountApi:
         return [account for page in found for account in page.accounts][:limit]
 
     def create(self, name: str, *, roles: Sequence[str] | None = None) -> AccountView:
-        request = validated(AccountRequest, name=name, roles=None if roles is None else [*roles])
+        request = validate(AccountRequest, name=name, roles=None if roles is None else [*roles])
         return self._transport.post("/accounts", AccountView, body=request)
 
     def find(self, word: str) -> AccountView:
@@ -84,7 +84,7 @@ class AccountApi:
 
     def set_roles(self, account_id: str, roles: Sequence[str]) -> AccountView:
         """Admins only. With `approval_id` in the reply, a second administrator must agree first."""
-        request = validated(RolesRequest, roles=[*roles])
+        request = validate(RolesRequest, roles=[*roles])
         return self._transport.put(f"/accounts/{account_id}/roles", AccountView, body=request)
 
     def set_quotas(
@@ -97,7 +97,7 @@ class AccountApi:
         artifact_keep_s: int | None = None,
     ) -> AccountView:
         """Admins only. None: the hub's own limit. Money in microcredits; files in bytes, kept for seconds."""
-        request = validated(
+        request = validate(
             QuotaRequest,
             jobs_open_max=jobs_open_max,
             spend_per_day_max=spend_per_day_max,
@@ -120,7 +120,7 @@ class ApprovalApi:
         return self._transport.post(f"/approvals/{approval_id}/approve", ApprovalView)
 
     def reject(self, approval_id: str, *, reason: str) -> ApprovalView:
-        request = validated(RefusalRequest, reason=reason)
+        request = validate(RefusalRequest, reason=reason)
         return self._transport.post(f"/approvals/{approval_id}/reject", ApprovalView, body=request)
 
 
@@ -154,7 +154,7 @@ class KeyApi:
         scopes: Sequence[str] | None = None,
     ) -> NewKeyReply:
         """The reply is the only place where the key itself is ever shown. Scopes: read, submit, provide, account, admin."""
-        request = validated(
+        request = validate(
             KeyRequest,
             name=name,
             expires_in_s=expires_in_s,
@@ -167,7 +167,7 @@ class KeyApi:
         self, key_id: str, *, overlap_s: float = 24 * 3600, expires_in_s: float | None = None
     ) -> NewKeyReply:
         """A new key with the same name and scopes; the old one ends after the overlap."""
-        request = validated(KeyRotateRequest, overlap_s=overlap_s, expires_in_s=expires_in_s)
+        request = validate(KeyRotateRequest, overlap_s=overlap_s, expires_in_s=expires_in_s)
         return self._transport.post(f"/keys/{key_id}/rotate", NewKeyReply, body=request)
 
     def revoke_all(self, *, keep_this: bool = True, account_id: str | None = None) -> int:

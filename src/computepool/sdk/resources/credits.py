@@ -22,7 +22,7 @@ from computepool.protocol.money.credits import (
 from computepool.sdk.client.amounts import Credits, microcredits
 from computepool.sdk.client.paging import pages
 from computepool.sdk.client.transport import Params, Transport
-from computepool.sdk.jobs.options import validated
+from computepool.sdk.jobs.options import validate
 
 Entries: TypeAlias = list[Entry]
 
@@ -69,7 +69,7 @@ class CreditApi:
         self, account: str, amount: Credits, *, note: str | None = None, paid_in: bool = False
     ) -> TopUpReply:
         """Admins only: credits for an account, as a gift, or because the person paid them in."""
-        request = validated(
+        request = validate(
             TopUpRequest,
             account=account,
             amount=microcredits(amount, what="amount"),

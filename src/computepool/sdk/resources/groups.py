@@ -35,7 +35,7 @@ from computepool.sdk.client.waiting import WaitNotice, group_reason
 from computepool.sdk.errors import ChecksumMismatch, NotFound, ResultUnreadable, no_longer_kept
 from computepool.sdk.files.artifacts import ArtifactApi
 from computepool.sdk.files.sealing import CannotOpen, with_error
-from computepool.sdk.jobs.options import validated
+from computepool.sdk.jobs.options import validate
 
 Groups: TypeAlias = list[GroupView]
 Items: TypeAlias = list[GroupItem]
@@ -61,7 +61,7 @@ class GroupApi:
             fields["home"] = home
         if return_home:
             fields["return_home"] = True
-        return self._transport.post("/groups", GroupView, body=validated(GroupRequest, **fields))
+        return self._transport.post("/groups", GroupView, body=validate(GroupRequest, **fields))
 
     def collector(self, group: str | GroupView) -> Collector:
         """Of a group, by id or name. An id is believed: the first call says if there is no such group."""
@@ -80,7 +80,7 @@ class GroupApi:
         named = self.list(name=name, kind="group", limit=1)
         if named:
             return named[0]
-        request = validated(GroupRequest, name=name, kind="group")
+        request = validate(GroupRequest, name=name, kind="group")
         key = f"ad-hoc {hashlib.sha256(name.encode()).hexdigest()}"
         return self._transport.post("/groups", GroupView, body=request, key=key)
 
@@ -217,7 +217,7 @@ class GroupApi:
 
     def return_home(self, group_id: str, *, home: str | None = None, wanted: bool = True) -> GroupView:
         """Ask for it, ask again, change the home, or call it off."""
-        request = validated(ReturnHomeRequest, home=home, wanted=wanted)
+        request = validate(ReturnHomeRequest, home=home, wanted=wanted)
         return self._transport.post(f"/groups/{group_id}/return-home", GroupView, body=request)
 
 

@@ -16,7 +16,7 @@ from computepool.protocol.money.payouts import (
 from computepool.sdk.client.amounts import Credits, microcredits
 from computepool.sdk.client.paging import pages
 from computepool.sdk.client.transport import Params, Transport
-from computepool.sdk.jobs.options import validated
+from computepool.sdk.jobs.options import validate
 
 Payouts: TypeAlias = list[PayoutView]
 
@@ -34,7 +34,7 @@ class PayoutApi:
 
         >>> pool.payouts.request(500, upi="asha@okaxis")
         """
-        request = validated(
+        request = validate(
             PayoutRequest,
             amount=microcredits(amount, what="amount"),
             upi=upi,
@@ -64,17 +64,17 @@ class PayoutApi:
         return self._transport.post(f"/payouts/{payout_id}/approve", PayoutView)
 
     def reject(self, payout_id: str, reason: str) -> PayoutView:
-        request = validated(RejectRequest, reason=reason)
+        request = validate(RejectRequest, reason=reason)
         return self._transport.post(f"/payouts/{payout_id}/reject", PayoutView, body=request)
 
     def mark_paid(self, payout_id: str, reference: str) -> PayoutView:
         """`reference`: the bank's number for the transfer, from its statement."""
-        request = validated(PaidRequest, reference=reference)
+        request = validate(PaidRequest, reference=reference)
         return self._transport.post(f"/payouts/{payout_id}/paid", PayoutView, body=request)
 
     def mark_failed(self, payout_id: str, reason: str) -> PayoutView:
         """Only when it is certain that the bank has not paid it and will not: the money goes back."""
-        request = validated(FailedRequest, reason=reason)
+        request = validate(FailedRequest, reason=reason)
         return self._transport.post(f"/payouts/{payout_id}/failed", PayoutView, body=request)
 
     def export(self) -> str:

@@ -22,7 +22,7 @@ from computepool.sdk import clock
 from computepool.sdk.client.paging import pages
 from computepool.sdk.client.transport import Transport
 from computepool.sdk.errors import BadRequest
-from computepool.sdk.jobs.options import validated
+from computepool.sdk.jobs.options import validate
 
 Webhooks: TypeAlias = list[WebhookView]
 _HEADERS = ("webhook-id", "webhook-timestamp", "webhook-signature")
@@ -38,7 +38,7 @@ class WebhookApi:
             raise BadRequest(
                 "url: write a whole address, such as https://example.org/computepool.", field="url"
             )
-        request = validated(WebhookRequest, url=url, events=list(events))
+        request = validate(WebhookRequest, url=url, events=list(events))
         return self._transport.post("/webhooks", NewWebhookReply, body=request)
 
     def list(self) -> Webhooks:

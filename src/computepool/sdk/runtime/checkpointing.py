@@ -1,6 +1,6 @@
-"""What a job calls to save where it is, to go on from there, and to move to another host.
+"""Functions for a job to save where it is, to go on from there, and to move to another host.
 
-Placed into every sandbox beside running.py: standard library only. It leaves files in a folder that the agent looks
+In every sandbox, beside job_context.py: standard library only. It leaves files in a folder that the agent looks
 into and says so in a line of its output, as any program can (docs/checkpoints.md); the agent trusts none of it.
 """
 

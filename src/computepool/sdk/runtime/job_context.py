@@ -1,4 +1,4 @@
-"""What a job may call while it runs: how far it is, where its outputs go, which slice it is.
+"""Functions for a job while it runs: how far it is, where its outputs go, which slice it is.
 
 On a node these names come from a small file that the agent puts there under the name `computepool`; so they are
 pickled by that name, and a function may use them where this package is not installed.

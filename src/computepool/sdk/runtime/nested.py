@@ -1,6 +1,6 @@
-"""What a running job asks the hub for: jobs of its own, and messages to its group's collector.
+"""Requests of a running job to the hub: jobs of its own, and messages to its group's collector.
 
-Placed into every sandbox beside running.py: standard library, cloudpickle and its neighbours there alone. A job has no
+In every sandbox, beside job_context.py: standard library, cloudpickle and its neighbours there alone. A job has no
 network and nobody's key: it leaves each call as a file that its node looks at, says so in a line of its output, as any
 program can (docs/children.md), and finds the answer beside it.
 """
@@ -84,14 +84,14 @@ def call(method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
     building = folder / f".{name}"
     building.write_text(json.dumps({"method": method, "path": path, "body": body}), encoding="utf-8")
     building.rename(folder / name)
-    answer = json.loads(_awaited(folder / f"{name}.reply", f"::call {name}"))
+    answer = json.loads(_await_answer(folder / f"{name}.reply", f"::call {name}"))
     if "error" not in answer:
         return answer["body"]
     known = ERRORS_BY_CODE.get(answer["error"], ComputePoolError)
     raise known(answer["detail"], field=answer.get("field"))
 
 
-def _awaited(reply: Path, line: str) -> str:
+def _await_answer(reply: Path, line: str) -> str:
     said_at, pause_s = 0.0, _LOOK_S
     while True:
         if time.monotonic() - said_at > _SAY_AGAIN_S:
@@ -194,12 +194,12 @@ class ChildPool:
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> ChildFuture:
         """Run `fn(*args, **kwargs)` on some node. All keywords are the function's own."""
         spec = {"kind": "function", **self._function(fn)}
-        [job_id] = self._submit(spec, [{"payload": _pickled((args, kwargs))}])
+        [job_id] = self._submit(spec, [{"payload": _pickle((args, kwargs))}])
         return ChildFuture(job_id, read=self._value)
 
     def map(self, fn: Callable[..., Any], /, *iterables: Iterable[Any]) -> Iterator[Any]:
         """The results of `fn` over the items, in order: a job each, in a group. All are submitted before this returns."""
-        items = [{"payload": _pickled((args, {}))} for args in zip(*iterables, strict=False)]
+        items = [{"payload": _pickle((args, {}))} for args in zip(*iterables, strict=False)]
         spec: dict[str, Any] = {"kind": "function", **self._function(fn)}
         group_id = self.group(spec["name"])
         ids: list[str] = []
@@ -233,7 +233,7 @@ class ChildPool:
     # ------------------------------------------------------------ inside
     def _function(self, fn: Callable[..., Any]) -> dict[str, Any]:
         name = str(self._options.get("name") or getattr(fn, "__qualname__", type(fn).__name__))
-        return {"name": name[:200] or "function", "function": _pickled(fn)}
+        return {"name": name[:200] or "function", "function": _pickle(fn)}
 
     def _submit(
         self, spec: dict[str, Any], items: list[dict[str, Any]], *, group_id: str | None = None
@@ -299,7 +299,7 @@ def submit_compute_job_group(
     wanted = pool.options(**options)
     group_id = wanted.group(name or job_class.__name__)
     classes = tuple(dict.fromkeys(kind for state in states for kind in values.classes_in(state)))
-    function = _pickled(functools.partial(run_job, job_class, classes))
+    function = _pickle(functools.partial(run_job, job_class, classes))
     futures: dict[str, ChildFuture] = {}
     for place, state in enumerate(states, start=1):
         key = state.job_key = state.job_key or f"job-{place}"
@@ -327,7 +327,7 @@ def _ended(result: Mapping[str, Any]) -> dict[str, Any]:
     return {"exit_code": result["exit_code"], "outputs": [file["name"] for file in result["outputs"]]}
 
 
-def _pickled(thing: Any) -> str:
+def _pickle(thing: Any) -> str:
     return base64.b64encode(cloudpickle.dumps(thing)).decode()
 
 

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from computepool.agent.sandbox.backends import seccomp
-from computepool.agent.sandbox.base import MIB, Limits, Policy, Probe, SandboxError, Status
+from computepool.agent.sandbox.base import MIB, Limits, Probe, SandboxError, SandboxPolicy, Status
 from computepool.agent.sandbox.interior import WORK, Interior, etc_folder, hidden_files, system_links
 from computepool.agent.sandbox.launcher import FIRST_OWN_FD, JOB_FD_MAX
 from computepool.agent.sandbox.scratch import give, require_reachable
 from computepool.agent.sandbox.selftest.probing import run_true
 from computepool.agent.sandbox.slots import Footprint, SandboxConfig, SlotPool, check_command
-from computepool.agent.sandbox.supervise import Ending, SlotProcess, read_wait_status
+from computepool.agent.sandbox.supervise import ProcessExit, SlotProcess, read_wait_status
 from computepool.core.isolation import Level
 
 #: The last numbers that the launcher leaves to the job's side; bubblewrap closes them before the job starts.
@@ -64,7 +64,7 @@ class BubblewrapSandbox:
             found=f"{self._bwrap}, limits by {self.limits_kind}",
         )
 
-    def inside(self, host: Path, *, workdir: Path, policy: Policy) -> str:
+    def inside(self, host: Path, *, workdir: Path, policy: SandboxPolicy) -> str:
         return self._interior.inside(host, workdir=workdir, policy=policy)
 
     def spawn(
@@ -73,7 +73,7 @@ class BubblewrapSandbox:
         *,
         workdir: Path,
         limits: Limits,
-        policy: Policy,
+        policy: SandboxPolicy,
         stdin: int | None = None,
         stdout: int | None = None,
         stderr: int | None = None,
@@ -97,7 +97,7 @@ class BubblewrapSandbox:
                 _ARGS_FD: settings,
             }
 
-            def read_ending(wait_status: int) -> Ending:
+            def read_ending(wait_status: int) -> ProcessExit:
                 return _read_ending(wait_status, status) or self._interior.not_started(
                     argv[0], workdir=workdir, policy=policy, otherwise=_FAILED
                 )
@@ -111,7 +111,7 @@ class BubblewrapSandbox:
     def close(self) -> None:
         self._pool.close()
 
-    def _arguments(self, workdir: Path, limits: Limits, policy: Policy) -> Iterator[str]:
+    def _arguments(self, workdir: Path, limits: Limits, policy: SandboxPolicy) -> Iterator[str]:
         """In the order of the mounts; the last word on / and /dev is that they are read-only."""
         yield from self._fixed
         tmp_bytes = str(limits.tmp_mb * MIB)
@@ -136,13 +136,13 @@ class BubblewrapSandbox:
         yield from ("--seccomp", str(_SECCOMP_FD), "--json-status-fd", str(_STATUS_FD))
 
 
-def _read_ending(wait_status: int, status_fd: int) -> Ending | None:
+def _read_ending(wait_status: int, status_fd: int) -> ProcessExit | None:
     """How the job ended; None if it never began: then bubblewrap has left no note of its exit code."""
     if b'"exit-code"' not in os.pread(status_fd, 4096, 0):
         return None
     ending = read_wait_status(wait_status)
     if 128 < ending.code <= 128 + 64:  # bubblewrap's way to pass on a signal
-        return Ending(Status.SIGNAL, ending.code - 128)
+        return ProcessExit(Status.SIGNAL, ending.code - 128)
     return ending
 
 

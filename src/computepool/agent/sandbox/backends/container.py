@@ -23,10 +23,10 @@ from computepool.agent.sandbox.backends.gvisor import (
     read_ending_with_log,
 )
 from computepool.agent.sandbox.backends.runsc import Missing, Runsc
-from computepool.agent.sandbox.base import Policy
+from computepool.agent.sandbox.base import SandboxPolicy
 from computepool.agent.sandbox.interior import hidden_files
 from computepool.agent.sandbox.slots import Footprint
-from computepool.agent.sandbox.supervise import Ending
+from computepool.agent.sandbox.supervise import ProcessExit
 from computepool.core.isolation import Level
 
 #: Where engines put it.
@@ -87,17 +87,17 @@ class ContainerSandbox(GvisorSandbox):
             if mount["destination"] == "/dev":
                 mount["options"] = [*mount["options"], "ro"]
 
-    def _fds(self, policy: Policy) -> Mapping[int, int | None]:
+    def _fds(self, policy: SandboxPolicy) -> Mapping[int, int | None]:
         """runc passes on all up to a number: what is missing between them is /dev/null."""
         last = max(policy.fds, default=_FIRST_FD - 1)
         return dict.fromkeys(range(_FIRST_FD, last + 1)) | dict(policy.fds)
 
-    def _command(self, program: str, folder: Path, policy: Policy) -> list[str]:
+    def _command(self, program: str, folder: Path, policy: SandboxPolicy) -> list[str]:
         log = ["--log", f"/proc/self/fd/{LOG_FD}", "--log-format", "json"]
         passed = f"--preserve-fds={len(self._fds(policy))}"
         return [program, *log, "--root", str(folder), "run", passed, "--bundle", str(folder), "job"]
 
-    def _read_ending(self, wait_status: int, log: int) -> Ending | None:
+    def _read_ending(self, wait_status: int, log: int) -> ProcessExit | None:
         return read_ending_with_log(wait_status, log, not_started=_NOT_STARTED)
 
 

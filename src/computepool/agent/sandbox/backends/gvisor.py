@@ -18,13 +18,13 @@ from typing import Any
 
 from computepool.agent.sandbox import cgroups, launcher
 from computepool.agent.sandbox.backends import runsc, seccomp
-from computepool.agent.sandbox.base import Limits, Network, Policy, Probe, SandboxError, Status
+from computepool.agent.sandbox.base import Limits, Network, Probe, SandboxError, SandboxPolicy, Status
 from computepool.agent.sandbox.interior import WORK, Interior, etc_folder
 from computepool.agent.sandbox.scratch import give, remove_tree, require_reachable
 from computepool.agent.sandbox.selftest import isolation_evidence
 from computepool.agent.sandbox.selftest.probing import run_true
 from computepool.agent.sandbox.slots import Footprint, SandboxConfig, Slot, SlotPool, check_command
-from computepool.agent.sandbox.supervise import Ending, SlotProcess, read_wait_status
+from computepool.agent.sandbox.supervise import ProcessExit, SlotProcess, read_wait_status
 from computepool.core.isolation import Level
 
 #: The user-space kernel and its gofer have some 30 threads and 25 MB at rest, and up to four threads of the host for
@@ -68,7 +68,7 @@ class GvisorSandbox:
         found = f"{self._found.path} of {self._found.release}, {self._ways}, limits by {self.limits_kind}"
         return run_true(self, self._config.cache_dir, found=found)
 
-    def inside(self, host: Path, *, workdir: Path, policy: Policy) -> str:
+    def inside(self, host: Path, *, workdir: Path, policy: SandboxPolicy) -> str:
         return self._interior.inside(host, workdir=workdir, policy=policy)
 
     def spawn(
@@ -77,7 +77,7 @@ class GvisorSandbox:
         *,
         workdir: Path,
         limits: Limits,
-        policy: Policy,
+        policy: SandboxPolicy,
         stdin: int | None = None,
         stdout: int | None = None,
         stderr: int | None = None,
@@ -102,7 +102,7 @@ class GvisorSandbox:
                 give(folder, slot.uid)
             log = slot.memory_file("log")
 
-            def read_ending(wait_status: int) -> Ending:
+            def read_ending(wait_status: int) -> ProcessExit:
                 ending = self._read_ending(wait_status, log)
                 if ending is not None and ending.code not in self.doubtful:
                     return ending
@@ -137,7 +137,7 @@ class GvisorSandbox:
             raise
 
     def _configuration(
-        self, argv: Sequence[str], *, workdir: Path, limits: Limits, policy: Policy
+        self, argv: Sequence[str], *, workdir: Path, limits: Limits, policy: SandboxPolicy
     ) -> dict[str, Any]:
         extra = {inside: outside for outside, inside in self._interior.read_only(policy)}
         return runsc.configuration(
@@ -166,10 +166,10 @@ class GvisorSandbox:
     def _adapt(self, spec: dict[str, Any], uid: int) -> None:
         """Change what is special about a job of this uid on the host."""
 
-    def _fds(self, policy: Policy) -> Mapping[int, int | None]:
+    def _fds(self, policy: SandboxPolicy) -> Mapping[int, int | None]:
         return policy.fds
 
-    def _command(self, program: str, folder: Path, policy: Policy) -> list[str]:
+    def _command(self, program: str, folder: Path, policy: SandboxPolicy) -> list[str]:
         passed = [f"--pass-fd={number}:{number}" for number in policy.fds]
         # Of all the host's sockets only those that are mounted can be seen, let alone opened.
         opened = ["--host-uds=open"] if policy.network is Network.PROXY else []
@@ -177,7 +177,7 @@ class GvisorSandbox:
         cards = ["--nvproxy"] if policy.gpus else []
         return [program, *runsc.FLAGS, *cards, *opened, *files, "run", f"--bundle={folder}", *passed, "job"]
 
-    def _read_ending(self, wait_status: int, log: int) -> Ending | None:
+    def _read_ending(self, wait_status: int, log: int) -> ProcessExit | None:
         return read_ending_with_log(wait_status, log, not_started=_NOT_STARTED)
 
 
@@ -191,7 +191,7 @@ class BundleProcess(SlotProcess):
         *,
         limits: Limits,
         workdir: Path,
-        read_ending: Callable[[int], Ending],
+        read_ending: Callable[[int], ProcessExit],
         folder: Path,
     ) -> None:
         super().__init__(pool, slot, limits=limits, workdir=workdir, read_ending=read_ending)
@@ -221,17 +221,17 @@ def _nvidia_driver() -> str:
     return ""
 
 
-def read_ending_with_log(wait_status: int, log: int, *, not_started: int) -> Ending | None:
+def read_ending_with_log(wait_status: int, log: int, *, not_started: int) -> ProcessExit | None:
     """How the job ended; None if it never began: then the program has said why in its log."""
     ending = read_wait_status(wait_status)
-    if ending.status is Status.EXIT and ending.code == not_started and _said(log):
+    if ending.status is Status.EXIT and ending.code == not_started and _last_error(log):
         return None
     if ending.status is Status.EXIT and 128 < ending.code <= 128 + 64:  # The way to pass on a signal
-        return Ending(Status.SIGNAL, ending.code - 128)
+        return ProcessExit(Status.SIGNAL, ending.code - 128)
     return ending
 
 
-def _said(log: int) -> str:
+def _last_error(log: int) -> str:
     """The last error in the program's own log, which the job cannot write to."""
     said = ""
     for line in os.pread(log, _LOG_BYTES_MAX, 0).splitlines():
@@ -241,10 +241,10 @@ def _said(log: int) -> str:
     return said
 
 
-def _failure(log: int, policy: Policy) -> str:
+def _failure(log: int, policy: SandboxPolicy) -> str:
     """It does not say what it could not mount."""
     missing = [str(path) for path in policy.mounts if not path.exists()]
-    return _said(log) + (f" (missing: {', '.join(missing)})" if missing else "")
+    return _last_error(log) + (f" (missing: {', '.join(missing)})" if missing else "")
 
 
 def _runs_folder(parent: Path) -> Path:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from computepool.agent.sandbox.base import Limits, Policy, Probe
+from computepool.agent.sandbox.base import Limits, Probe, SandboxPolicy
 from computepool.agent.sandbox.scratch import give, require_reachable
 from computepool.agent.sandbox.selftest.probing import run_true
 from computepool.agent.sandbox.slots import Footprint, SandboxConfig, SlotPool, check_command
@@ -40,7 +40,7 @@ class ProcessSandbox:
     def probe(self) -> Probe:
         return run_true(self, self._config.cache_dir, found=f"limits by {self.limits_kind}")
 
-    def inside(self, host: Path, *, workdir: Path, policy: Policy) -> str:
+    def inside(self, host: Path, *, workdir: Path, policy: SandboxPolicy) -> str:
         return str(host)
 
     def spawn(
@@ -49,7 +49,7 @@ class ProcessSandbox:
         *,
         workdir: Path,
         limits: Limits,
-        policy: Policy,
+        policy: SandboxPolicy,
         stdin: int | None = None,
         stdout: int | None = None,
         stderr: int | None = None,
@@ -75,7 +75,7 @@ class ProcessSandbox:
     def close(self) -> None:
         self._pool.close()
 
-    def _env(self, workdir: Path, policy: Policy) -> dict[str, str]:
+    def _env(self, workdir: Path, policy: SandboxPolicy) -> dict[str, str]:
         runtime = self._config.runtime
         env = runtime.env(str(runtime.path)) if runtime else {"PATH": HOST_PATH}
         env |= {"HOME": str(workdir), "LANG": "C.UTF-8", "TMPDIR": str(workdir / _TMP)}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from computepool.agent.sandbox.base import SandboxError
 from computepool.agent.sandbox.runtime import manifest, runtime
-from computepool.agent.sandbox.runtime.runtime import Runtime, Wish
+from computepool.agent.sandbox.runtime.runtime import Runtime, RuntimeRecipe
 from computepool.protocol.filenames import check_name
 
 _DIGEST_LENGTH = 64
@@ -33,7 +33,7 @@ def write(made: Runtime, file: Path) -> None:
                 archive.addfile(member)
 
 
-def read(cache_dir: Path, file: Path, wish: Wish) -> Runtime:
+def read(cache_dir: Path, file: Path, wish: RuntimeRecipe) -> Runtime:
     """Unpack a runtime, check it, and use it from now on; SandboxError says what is wrong with it."""
     store = runtime.open_store(cache_dir)
     with runtime.locked(store), runtime.building_folder(store) as building:

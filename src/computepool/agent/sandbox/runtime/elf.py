@@ -1,4 +1,4 @@
-"""Which shared libraries a program needs and where this machine keeps them, read from the files, without running them.
+"""Shared libraries that a program needs, and their places on this machine: read from the files, without running them.
 
 Owns the reading of ELF headers (64 bits, little-endian: every machine that a node runs on) and the loader's search.
 """
@@ -23,7 +23,7 @@ _CONFIGURED = Path("/etc/ld.so.conf")
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class ElfNeeds:
     #: The loader that the kernel starts; empty in libraries and in static programs.
     interpreter: str = ""
     libraries: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class Needs:
     folders: tuple[str, ...] = ()
 
 
-def needs(path: Path) -> Needs | None:
+def needs(path: Path) -> ElfNeeds | None:
     """What the file needs; None if it is no ELF file or not a whole one."""
     with path.open("rb") as opened:
         if os.fstat(opened.fileno()).st_size < 64 or opened.read(len(_MAGIC)) != _MAGIC:
@@ -43,7 +43,7 @@ def needs(path: Path) -> Needs | None:
                 return None
 
 
-def _read(data: mmap.mmap, path: Path) -> Needs:
+def _read(data: mmap.mmap, path: Path) -> ElfNeeds:
     start, size, count = _HEADER.unpack_from(data)
     segments = [_SEGMENT.unpack_from(data, start + size * index) for index in range(count)]
     interpreter = ""
@@ -67,7 +67,7 @@ def _read(data: mmap.mmap, path: Path) -> Needs:
     folders = ":".join(texts(_DT_RPATH, _DT_RUNPATH)).split(":")
     here = str(path.parent)
     expanded = [text.replace("${ORIGIN}", here).replace("$ORIGIN", here) for text in folders if text]
-    return Needs(interpreter, tuple(texts(_DT_NEEDED)), tuple(expanded))
+    return ElfNeeds(interpreter, tuple(texts(_DT_NEEDED)), tuple(expanded))
 
 
 def search_folders() -> list[Path]:

@@ -1,4 +1,4 @@
-"""What is in a tree of files, and the one name that follows from it.
+"""The contents of a tree of files, and the one name that follows from it.
 
 Owns the canonical manifest (kind, path, mode, size and SHA-256 of each entry, in the order of the paths), whose SHA-256
 is the tree's digest; and the stamp, by which an unchanged tree is known again without reading it.
@@ -21,13 +21,13 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class RuntimeSummary:
     digest: str
     files: int
     size: int
 
 
-def summarise(root: Path) -> Summary:
+def summarise(root: Path) -> RuntimeSummary:
     """Read the whole tree."""
     rows = []
     files = size = 0
@@ -45,7 +45,7 @@ def summarise(root: Path) -> Summary:
         else:
             raise SandboxError(f"{path} is neither a file nor a folder nor a link")
     text = json.dumps(sorted(rows, key=lambda row: str(row[1])), separators=(",", ":"))
-    return Summary(hashlib.sha256(text.encode()).hexdigest(), files, size)
+    return RuntimeSummary(hashlib.sha256(text.encode()).hexdigest(), files, size)
 
 
 def stamp(root: Path) -> str:

@@ -93,7 +93,7 @@ class Runtime:
         for wanted in add:
             tree.added_path(wanted)
         store = open_store(cache_dir)
-        wish = Wish.of(extra, add)
+        wish = RuntimeRecipe.of(extra, add)
         with contextlib.suppress(FileNotFoundError):
             return load_chosen(store, wish, (store / CHOSEN).read_text().strip())
         found = _known(store, wish)
@@ -104,7 +104,7 @@ class Runtime:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RuntimeRecipe:
     """What a runtime is to be made of, told without reading all of it."""
 
     key: str
@@ -112,7 +112,7 @@ class Wish:
     facts: Mapping[str, Any]
 
     @classmethod
-    def of(cls, extra: Mapping[str, Path], add: Sequence[str]) -> Wish:
+    def of(cls, extra: Mapping[str, Path], add: Sequence[str]) -> RuntimeRecipe:
         packages = hashlib.sha256()
         for name, source in sorted(extra.items()):
             for path in tree.files_of(source):
@@ -152,7 +152,7 @@ def _loaded(store: Path, digest: str) -> Runtime | None:
         known = json.loads(note.read_bytes())
         facts = json.loads((root / _FACTS).read_bytes())
         stamp = manifest.stamp(root)
-        summary = manifest.Summary(digest, known["files"], known["size"])
+        summary = manifest.RuntimeSummary(digest, known["files"], known["size"])
         if known["stamp"] != stamp:
             summary = manifest.summarise(root)
     except (OSError, ValueError, KeyError):
@@ -164,7 +164,7 @@ def _loaded(store: Path, digest: str) -> Runtime | None:
     return _runtime(root, summary, facts)
 
 
-def load_chosen(store: Path, wish: Wish, digest: str) -> Runtime:
+def load_chosen(store: Path, wish: RuntimeRecipe, digest: str) -> Runtime:
     """The tree that the owner imported; SandboxError says why it cannot be used."""
     remedy = "import one that was exported by this version of ComputePool, or `pool node runtime reset`"
     found = load(store, digest)
@@ -247,7 +247,7 @@ def collect_garbage(store: Path) -> None:
             os.close(fd)
 
 
-def _known(store: Path, wish: Wish) -> Runtime | None:
+def _known(store: Path, wish: RuntimeRecipe) -> Runtime | None:
     """What was made for this wish, if the files that it was made from are still the same."""
     try:
         noted = json.loads((store / f"{wish.key}.wish").read_bytes())
@@ -260,7 +260,7 @@ def _known(store: Path, wish: Wish) -> Runtime | None:
     return load(store, noted["digest"])
 
 
-def _make(store: Path, wish: Wish, *, extra: Mapping[str, Path], add: Sequence[str]) -> Runtime:
+def _make(store: Path, wish: RuntimeRecipe, *, extra: Mapping[str, Path], add: Sequence[str]) -> Runtime:
     with building_folder(store) as building:
         made = tree.Tree(building)
         made.fill(extra, add)
@@ -273,7 +273,7 @@ def _make(store: Path, wish: Wish, *, extra: Mapping[str, Path], add: Sequence[s
     return runtime
 
 
-def _runtime(root: Path, summary: manifest.Summary, facts: Mapping[str, Any]) -> Runtime:
+def _runtime(root: Path, summary: manifest.RuntimeSummary, facts: Mapping[str, Any]) -> Runtime:
     return Runtime(
         root=root,
         digest=summary.digest,

@@ -145,7 +145,7 @@ class Tree:
     # ------------------------------------------------------------ programs and libraries
     def _file(self, host: Path) -> None:
         """A program or library of the host with all that it needs, under its own path."""
-        inside = _merged(str(host))
+        inside = _merge(str(host))
         if inside in self._placed:
             return
         self._place(host, inside)
@@ -161,8 +161,8 @@ class Tree:
         found = elf.needs(host)
         if found is None:
             return
-        if found.interpreter and _merged(found.interpreter) not in self._placed:
-            self._place(Path(found.interpreter), _merged(found.interpreter))
+        if found.interpreter and _merge(found.interpreter) not in self._placed:
+            self._place(Path(found.interpreter), _merge(found.interpreter))
         for name in found.libraries:
             self._library(name, found.folders)
 
@@ -182,7 +182,7 @@ class Tree:
             inside = f"{PYTHON}/lib/{path.name}"
             self.own_libraries = True
         elif near:
-            inside = _merged(os.path.normpath(path))
+            inside = _merge(os.path.normpath(path))
         else:
             inside = f"{self._system_library}/{path.name}"
         if inside not in self._placed:
@@ -211,7 +211,7 @@ class Tree:
             folders[:] = sorted(set(folders) - leave_out)
             for name in sorted(set(files) - leave_out):
                 path = Path(folder, name)
-                self._data(path, _merged(str(path)))
+                self._data(path, _merge(str(path)))
 
     def _data(self, host: Path, inside: str) -> None:
         if os.path.isfile(host) and inside not in self._placed:
@@ -237,7 +237,7 @@ def added_path(wanted: str) -> Path:
     path = Path(wanted) if "/" in wanted else _program(wanted)
     if path is None:
         raise SandboxError(f"there is no program {wanted!r} here to add to the runtime")
-    merged = _merged(os.path.abspath(path))
+    merged = _merge(os.path.abspath(path))
     if not merged.startswith(_ADDABLE) or f"{merged}/".startswith(f"{PYTHON}/") or not path.exists():
         raise SandboxError(
             f"{wanted} cannot be added to the runtime: name a program, or a file or folder below "
@@ -251,7 +251,7 @@ def _program(name: str) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def _merged(path: str) -> str:
+def _merge(path: str) -> str:
     """`path` in a system whose /bin and /lib are links into /usr."""
     first = path.split("/")[1]
     return f"/usr{path}" if first in LINKS or first in ("lib32", "libx32") else path
@@ -259,9 +259,9 @@ def _merged(path: str) -> str:
 
 def _library_folder(search: Sequence[Path]) -> str:
     """Where this system's C library is: the loader looks there without being told."""
-    loader = (elf.needs(Path(os.path.realpath(sys.executable))) or elf.Needs()).interpreter
+    loader = (elf.needs(Path(os.path.realpath(sys.executable))) or elf.ElfNeeds()).interpreter
     home = next((folder for folder in search if (folder / "libc.so.6").is_file()), Path(loader).parent)
-    return _merged(str(home)) if home.is_absolute() else "/usr/lib"
+    return _merge(str(home)) if home.is_absolute() else "/usr/lib"
 
 
 def _python_prefix() -> Path | None:

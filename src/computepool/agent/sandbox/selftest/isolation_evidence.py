@@ -1,4 +1,4 @@
-"""What the host sees of a job behind a user-space kernel: the evidence, whatever the job says of itself.
+"""Isolation evidence: what the host sees of a job behind a user-space kernel, whatever the job says of itself.
 
 Inside gVisor the kernel that answers is the sandbox's own: a call that "succeeds" there may have done nothing outside.
 So this looks at the processes that carry the job, from the host.

@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from computepool.agent.sandbox.base import Limits, Policy, Probe, Sandbox, SandboxError
+from computepool.agent.sandbox.base import Limits, Probe, Sandbox, SandboxError, SandboxPolicy
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree
 
 _LIMITS = Limits(memory_mb=64, pids=8, wall_s=10, disk_mb=64)
@@ -23,7 +23,7 @@ def run_true(sandbox: Sandbox, scratch: Path, *, found: str) -> Probe:
     try:
         with tempfile.TemporaryFile() as errors:
             process = sandbox.spawn(
-                ["/bin/true"], workdir=workdir, limits=_LIMITS, policy=Policy(), stderr=errors.fileno()
+                ["/bin/true"], workdir=workdir, limits=_LIMITS, policy=SandboxPolicy(), stderr=errors.fileno()
             )
             with contextlib.closing(process):
                 ended = process.wait(_LIMITS.wall_s + 5)

@@ -27,7 +27,7 @@ from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
 from computepool.agent.sandbox.backends.container import ContainerSandbox
 from computepool.agent.sandbox.backends.gvisor import GvisorSandbox
 from computepool.agent.sandbox.backends.process import ProcessSandbox
-from computepool.agent.sandbox.base import Limits, Policy, Process, Sandbox, SandboxError, Status
+from computepool.agent.sandbox.base import Limits, Process, Sandbox, SandboxError, SandboxPolicy, Status
 from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree, stage
 from computepool.agent.sandbox.selftest import attacks, isolation_evidence
@@ -126,7 +126,7 @@ def _attack(sandbox: Sandbox, config: SandboxConfig, *, limits_kind: str) -> dic
         for job in jobs:
             achieved |= job.result()
         if sandbox.level >= Level.CONTAINER:
-            achieved["walls"] = _look_at_walls(sandbox, scratch, cleanup)
+            achieved["walls"] = _look_at_isolation(sandbox, scratch, cleanup)
         return achieved | canaries.traces()
 
 
@@ -136,7 +136,7 @@ def _hidden_programs(runtime: Runtime | None) -> list[str]:
     return [f"/usr/bin/{name}" for name in sorted(set(os.listdir("/usr/bin")) - known)[:1]]
 
 
-def _look_at_walls(sandbox: Sandbox, scratch: Path, cleanup: contextlib.ExitStack) -> str:
+def _look_at_isolation(sandbox: Sandbox, scratch: Path, cleanup: contextlib.ExitStack) -> str:
     """What is wrong with a running job, seen from the host; and whether anything is left of it."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
     try:
@@ -180,7 +180,7 @@ class _Job:
             ["python3", "-I", "attacks.py", json.dumps(plan)],
             workdir=workdir,
             limits=_LIMITS,
-            policy=Policy(),
+            policy=SandboxPolicy(),
             stdin=stdin,
             stdout=self._output.fileno(),
             stderr=self._output.fileno(),
@@ -247,7 +247,7 @@ class _Canaries:
         cleanup.callback(sleeper.kill)
 
     def plan(self, level: Level) -> dict[str, list[Any]]:
-        # There uid 0 is a name, and what counts is seen from outside (walls.py).
+        # There uid 0 is a name, and what counts is seen from outside (isolation_evidence.py).
         own_kernel = level is Level.GVISOR
         return {
             "files": [str(self._secret)],

@@ -1,4 +1,4 @@
-"""What keeps artifact bytes. Every method blocks, and is called on threads.
+"""The interface of a storage of artifact bytes. Every method blocks, and is called on threads.
 
 Bytes arrive in an *upload*, which belongs to one owner and grows at its end; it can be read by nobody. When all have come
 and their SHA-256 is right they get a *place*. A place is never used twice: whoever knows that nothing names it any more

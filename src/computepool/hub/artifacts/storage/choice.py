@@ -1,4 +1,4 @@
-"""Where artifact bytes are kept, as the settings say: in the hub's folder, or at an S3-compatible service."""
+"""The storage of artifact bytes, as the settings say: in the hub's folder, or at an S3-compatible service."""
 
 from __future__ import annotations
 

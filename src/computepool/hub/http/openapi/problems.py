@@ -1,4 +1,4 @@
-"""How refusals are documented: every error answer is `application/problem+json` with the same schema."""
+"""Documentation of refusals: every error answer is `application/problem+json` with the same schema."""
 
 from __future__ import annotations
 

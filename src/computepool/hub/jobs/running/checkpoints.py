@@ -13,7 +13,7 @@ from typing import Any
 
 from computepool.core.errors import Forbidden, NotFound
 from computepool.core.jobs import checkpoints as rules
-from computepool.core.jobs.checkpoints import Kept, Link, Refusal, Said
+from computepool.core.jobs.checkpoints import Link, Refusal, ReportedCheckpoint, StoredCheckpoint
 from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, AttemptState, Reason
 from computepool.core.money.pricing import affordable_ms, charge_of
 from computepool.core.trust.reputation import FAULT_ACTION
@@ -28,7 +28,7 @@ from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.running import checkpoint_rows
 from computepool.hub.money import holds
-from computepool.hub.money.holds import Bill
+from computepool.hub.money.holds import RunCharge
 from computepool.hub.nodes import hosts
 from computepool.hub.nodes import rows as node_rows
 from computepool.protocol.jobs.checkpoints import CheckpointDetail, CheckpointReply, CheckpointReport
@@ -97,7 +97,7 @@ def _receive(hub: Hub, tx: Tx, report: CheckpointReport, *, node: NodePrincipal)
 def _aim(hub: Hub, tx: Tx, job: AnyRow, *, host: str) -> None:
     """What was saved is for that host alone, also if the node is lost before it reports the move.
 
-    Where there is no such host the report is what ends the job (moving.py).
+    Where there is no such host the report is what ends the job (migration.py).
     """
     chosen = destination(hub, tx, job, host=host)
     if chosen is not None:
@@ -135,14 +135,14 @@ def _refusal(
 ) -> Refusal | None:
     kept = None
     if before is not None:
-        kept = Kept(
+        kept = StoredCheckpoint(
             attempt_no=before.attempt_no,
             seq=before.seq,
             at_ms=before.at_ms,
             progress=before.progress,
             last=before.last,
         )
-    said = Said(
+    said = ReportedCheckpoint(
         attempt_no=attempt.number,
         seq=report.seq,
         progress=report.progress,
@@ -315,7 +315,7 @@ class Contribution:
     attempt_id: str
     number: int
     node_id: str
-    bill: Bill
+    bill: RunCharge
 
     def row(self) -> dict[str, Any]:
         return {"attempt": self.attempt_id, "billed": self.bill.billed_ms, "cost": self.bill.charge}
@@ -340,7 +340,7 @@ def contributions(tx: Tx, job: AnyRow, attempt: AnyRow) -> tuple[Contribution, .
             attempt_id=rows[part.number].id,
             number=part.number,
             node_id=rows[part.number].node_id,
-            bill=Bill(
+            bill=RunCharge(
                 owner_id=rows[part.number].owner_id,
                 price_version=rows[part.number].price_version,
                 price=rows[part.number].price,

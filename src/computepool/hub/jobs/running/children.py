@@ -109,7 +109,7 @@ def held_job(connection: Connection, node: NodePrincipal, attempt_id: str) -> An
 # what it may submit
 
 
-def narrowed(parent: Parent, asked: ChildrenRequest) -> SubmitRequest:
+def narrow(parent: Parent, asked: ChildrenRequest) -> SubmitRequest:
     """Nothing that the parent itself could not do: a node may have made it up."""
     request, spec, own = asked.request, asked.request.spec, parent.spec
     if not set(spec.net) <= set(own.net):

@@ -1,4 +1,4 @@
-"""What jobs print: kept in order, bounded per attempt, read live by long poll."""
+"""The output of jobs: kept in order, bounded per attempt, read live by long poll."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from computepool.protocol.jobs.jobs import LogChunk, LogPage
 from computepool.protocol.nodes.nodes import LogsRequest, LogText
 
 STDOUT = "stdout"
-#: Tries whose output together was held against the report of the last one (printed.py).
+#: Tries whose output together was held against the report of the last one (printed_output.py).
 _COMPARED_MAX = 2
 
 
@@ -162,8 +162,10 @@ def _chain_of(runs: Sequence[AnyRow], accepted: int) -> set[int]:
 
 
 def _is_complete(hub: Hub, job: AnyRow, runs: Sequence[AnyRow]) -> bool | None:
-    """Whether what is shown was compared with what was reported (printed.py), and is all of it. It was not where the run went
-    on from another owner's checkpoint, or from more than one. Of functions and sealed jobs nothing is reported.
+    """Whether what is shown was compared with what was reported (printed_output.py), and is all of it.
+
+    It was not where the run went on from another owner's checkpoint, or from more than one. Of functions and sealed jobs
+    nothing is reported.
     """
     run = next((run for run in runs if run.number == job.accepted_attempt), None)
     if run is None or run.printed is None:

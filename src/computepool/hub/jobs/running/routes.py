@@ -45,7 +45,7 @@ async def submit_children(
 ) -> SubmitReply:
     parent = await children.parent_of(hub, node, attempt_id)
     take_submission(request, parent.principal.account_id)
-    asked = children.narrowed(parent, body)
+    asked = children.narrow(parent, body)
     return await accept(
         hub,
         parent.principal,

@@ -1,4 +1,4 @@
-"""What attempts use over time: noted from what nodes say, saved now and then and when they end, shown to the submitter."""
+"""Usage of attempts over time: noted from what nodes say, saved now and then and at the end, for the submitter."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.running import usage_rows
 from computepool.hub.memory.live_view import Watched
-from computepool.hub.memory.registry import LiveAttempt, Session
+from computepool.hub.memory.registry import LiveAttempt, NodeSession
 from computepool.hub.nodes import rows as node_rows
 from computepool.protocol.nodes.mesh import AttemptUsage, JobUsage, LoadNow
 from computepool.protocol.nodes.nodes import LoadModel, Profile, Report, RunningAttempt
@@ -25,7 +25,7 @@ _POINTS_LEAST = 2
 _SAVED_AT_ONCE = 200
 
 
-def hear(hub: Hub, session: Session, running: Iterable[RunningAttempt]) -> None:
+def hear(hub: Hub, session: NodeSession, running: Iterable[RunningAttempt]) -> None:
     """What a poll says of the attempts that its node really holds."""
     for said in running:
         if said.load is not None and (attempt := session.attempts.get(said.attempt_id)) is not None:

@@ -1,4 +1,4 @@
-"""What attempts used over time, one row each, as compact JSON."""
+"""Usage of attempts over time, one row each, as compact JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the hub asks of a bank: take an order under our reference, and say later what became of it.
+"""The interface of a bank: take an order under our reference, and say later what became of it.
 
 A bank never raises for what happens between it and us: a time-out, a broken connection and an answer that cannot be
 read are all `unclear`. It keeps nothing; the store does.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from computepool.core.money.payouts import Answer, Target
+from computepool.core.money.payouts import BankReply, Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,16 +26,16 @@ class Notice:
 
     reference: str
     paise: int
-    answer: Answer
+    answer: BankReply
 
 
 class Bank(Protocol):
     #: Whether look_up can tell anything; if not, a person will.
     can_look_up: bool
 
-    async def submit(self, order: Order) -> Answer: ...
+    async def submit(self, order: Order) -> BankReply: ...
 
-    async def look_up(self, order: Order, ref: str | None) -> Answer:
+    async def look_up(self, order: Order, ref: str | None) -> BankReply:
         """By the bank's own id where it is known, else by our reference."""
 
     def read_notice(self, body: bytes, signature: str) -> Notice | None:

@@ -1,4 +1,4 @@
-"""Which bank pays: each payout names its provider, so that changing the setting does not orphan what is under way."""
+"""Choice of bank: each payout names its provider, so that changing the setting does not orphan what is under way."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from computepool.core.errors import NotFound
-from computepool.core.money.payouts import Answer, BankTarget, Target, UpiTarget, Word, rupees_of
+from computepool.core.money.payouts import BankReply, BankTarget, Target, UpiTarget, Word, rupees_of
 from computepool.hub.money.banks.base import Notice, Order
 
 COLUMNS = (
@@ -32,11 +32,11 @@ class Manual:
 
     can_look_up = False
 
-    async def submit(self, order: Order) -> Answer:
-        return Answer(Word.PROCESSING, words=_LISTED)
+    async def submit(self, order: Order) -> BankReply:
+        return BankReply(Word.PROCESSING, words=_LISTED)
 
-    async def look_up(self, order: Order, ref: str | None) -> Answer:
-        return Answer(Word.PROCESSING, ref, _LISTED)
+    async def look_up(self, order: Order, ref: str | None) -> BankReply:
+        return BankReply(Word.PROCESSING, ref, _LISTED)
 
     def read_notice(self, body: bytes, signature: str) -> Notice | None:
         raise NotFound("This provider sends no notices.")

@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 
 from computepool.core.errors import BadRequest, Forbidden, NotFound
-from computepool.core.money.payouts import Answer, Target, UpiTarget, Word
+from computepool.core.money.payouts import BankReply, Target, UpiTarget, Word
 from computepool.hub.money.banks.base import Notice, Order
 from computepool.hub.settings import Settings
 
@@ -75,11 +75,11 @@ class RazorpayX:
 
     # orders
 
-    async def submit(self, order: Order) -> Answer:
+    async def submit(self, order: Order) -> BankReply:
         content = json.dumps(self._body(order), sort_keys=True).encode()
         headers = {"Content-Type": "application/json", "X-Payout-Idempotency": order.reference}
         reply = await self._ask("POST", _PATH, content=content, headers=headers)
-        if isinstance(reply, Answer):
+        if isinstance(reply, BankReply):
             return reply
         if reply.status_code in _REFUSALS:
             return _refusal(reply)
@@ -101,7 +101,7 @@ class RazorpayX:
             "narration": _NARRATION,
         }
 
-    async def look_up(self, order: Order, ref: str | None) -> Answer:
+    async def look_up(self, order: Order, ref: str | None) -> BankReply:
         if ref is not None:
             reply = await self._ask("GET", f"{_PATH}/{ref}")
         else:
@@ -111,14 +111,14 @@ class RazorpayX:
                 "count": _PER_PAGE,
             }
             reply = await self._ask("GET", _PATH, params=query)
-        if isinstance(reply, Answer):
+        if isinstance(reply, BankReply):
             return reply
         if not reply.is_success:
             return _unclear(f"it answered {reply.status_code}")
         found = _json(reply)
         return _answer(found, order) if ref is not None else _among(found, order)
 
-    async def _ask(self, method: str, path: str, **request: Any) -> httpx2.Response | Answer:
+    async def _ask(self, method: str, path: str, **request: Any) -> httpx2.Response | BankReply:
         client = await self._connection()
         try:
             # httpx would count each wait on its own; a bank that sends a byte now and then must not hold us for ever.
@@ -161,8 +161,8 @@ def _fund_account(target: Target, account_id: str) -> dict[str, Any]:
 # what it says
 
 
-def _unclear(words: str) -> Answer:
-    return Answer(Word.UNCLEAR, words=words)
+def _unclear(words: str) -> BankReply:
+    return BankReply(Word.UNCLEAR, words=words)
 
 
 def _json(reply: httpx2.Response) -> Any:
@@ -172,7 +172,7 @@ def _json(reply: httpx2.Response) -> Any:
         return None
 
 
-def _refusal(reply: httpx2.Response) -> Answer:
+def _refusal(reply: httpx2.Response) -> BankReply:
     """A complaint about the order is a definite no; one about the key says that the order was there before."""
     found = _json(reply)
     error = found.get("error") if isinstance(found, dict) else None
@@ -181,10 +181,10 @@ def _refusal(reply: httpx2.Response) -> Answer:
     said = f"{error.get('description') or 'no reason given'}"
     if "idempotency" in f"{said} {error.get('field')}".lower():
         return _unclear(said)
-    return Answer(Word.REFUSED, words=said)
+    return BankReply(Word.REFUSED, words=said)
 
 
-def _answer(entity: Any, order: Order) -> Answer:
+def _answer(entity: Any, order: Order) -> BankReply:
     """What it says of one payout, if it is ours."""
     notice = _entity_notice(entity)
     if notice is None or notice.reference != order.reference or notice.paise != order.paise:
@@ -192,13 +192,13 @@ def _answer(entity: Any, order: Order) -> Answer:
     return notice.answer
 
 
-def _among(page: Any, order: Order) -> Answer:
+def _among(page: Any, order: Order) -> BankReply:
     items = page.get("items") if isinstance(page, dict) else None
     if not isinstance(items, list):
         return _unclear("its list cannot be read")
     ours = [item for item in items if isinstance(item, dict) and item.get("reference_id") == order.reference]
     if not ours:
-        return Answer(Word.ABSENT)
+        return BankReply(Word.ABSENT)
     if len(ours) > 1:
         logger.error("payout.doubled: the bank has %d payouts for %s", len(ours), order.reference)
     return max((_answer(item, order) for item in ours), key=lambda answer: _WEIGHT[answer.word])
@@ -226,10 +226,10 @@ def _entity_notice(entity: Any) -> Notice | None:
     if entity.get("currency") != _CURRENCY:
         return None
     word = _WORDS.get(str(entity.get("status")), Word.UNCLEAR)
-    return Notice(reference=reference, paise=paise, answer=Answer(word, f"{ref}", _said(entity)))
+    return Notice(reference=reference, paise=paise, answer=BankReply(word, f"{ref}", _failure_reason(entity)))
 
 
-def _said(entity: Mapping[str, Any]) -> str:
+def _failure_reason(entity: Mapping[str, Any]) -> str:
     details = entity.get("status_details")
     said = details.get("description") if isinstance(details, dict) else None
     return f"{said or entity.get('failure_reason') or ''}"

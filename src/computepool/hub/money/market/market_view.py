@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from computepool.core.errors import BadRequest, NotFound
-from computepool.core.money.demand import ZoneCount, merged
+from computepool.core.money.demand import ZoneCount, merge
 from computepool.core.money.market import TARGET, next_spot
 from computepool.core.money.pricing import PPM, Economy, PriceTable, Zone
 from computepool.core.trust.tiers import region_of
@@ -99,7 +99,7 @@ def _zone(hub: Hub, zone: Zone, *, here: ZoneCount, there: Count, trend: Sequenc
         nodes=here.nodes,
         floors=[
             FloorLevel(floor=floor, price=price_for(table, floor), units=units)
-            for floor, units in merged(sorted(here.floors.items()), LEVELS_MAX)
+            for floor, units in merge(sorted(here.floors.items()), LEVELS_MAX)
         ],
         ceilings=_ceilings(here.ceilings),
         trend=[*trend[:-1], spot],
@@ -129,7 +129,7 @@ def _course(spot: int, *, capacity: int, demand: int, bounds: tuple[int, int]) -
 def _ceilings(found: Mapping[int | None, int]) -> list[CeilingLevel]:
     """Whoever pays most first; whoever pays anything before that."""
     stated = sorted(((price, units) for price, units in found.items() if price is not None), reverse=True)
-    levels = [CeilingLevel(price=price, units=units) for price, units in merged(stated, LEVELS_MAX)]
+    levels = [CeilingLevel(price=price, units=units) for price, units in merge(stated, LEVELS_MAX)]
     return [CeilingLevel(price=None, units=found[None]), *levels] if found.get(None) else levels
 
 
@@ -154,11 +154,11 @@ def _trends(
         before = market_rows.price_at(connection, zone, begin - 1)
         first = hub.market.table.reference(zone) if before is None else before.price
         by_step = {row.bucket: row.price for row in rows.get(zone, ())}
-        trends[zone] = _filled(first, by_step)
+        trends[zone] = _fill(first, by_step)
     return trends
 
 
-def _filled(first: int, by_step: Mapping[int, int]) -> list[int]:
+def _fill(first: int, by_step: Mapping[int, int]) -> list[int]:
     """A step without a record has the price of the one before."""
     prices = [first]
     for step in range(TREND_POINTS):

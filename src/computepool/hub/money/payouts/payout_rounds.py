@@ -19,8 +19,8 @@ from computepool.core.money.payouts import (
     AT_THE_BANK,
     NEVER_MS,
     Absence,
-    Answer,
-    Asked,
+    BankReply,
+    BankRequest,
     PayoutState,
     Step,
     Why,
@@ -98,7 +98,7 @@ class _Teller:
     async def _send_first(self, row: AnyRow) -> None:
         claim = await self._claim(row, submit=True)
         if claim is not None:
-            await self._send(claim, Asked.SUBMIT)
+            await self._send(claim, BankRequest.SUBMIT)
 
     async def _ask(self, row: AnyRow) -> None:
         claim = await self._claim(row)
@@ -106,7 +106,7 @@ class _Teller:
             return
         answer = await self._bank.look_up(_order(row), row.provider_ref)
         if answer.word is not Word.ABSENT:
-            await self._apply(claim, answer, Asked.LOOK_UP)
+            await self._apply(claim, answer, BankRequest.LOOK_UP)
             return
         absence = judge_absence(
             why=reason_parts(row.reason)[0],
@@ -119,7 +119,7 @@ class _Teller:
         elif absence is Absence.GIVE_UP:
             await self._give_up(claim)
         else:
-            await self._apply(claim, Answer(Word.UNCLEAR), Asked.LOOK_UP)
+            await self._apply(claim, BankReply(Word.UNCLEAR), BankRequest.LOOK_UP)
 
     async def _give_up(self, claim: _Claim) -> None:
         """Refused, and never heard of by the bank: a definite no, unless somebody has just heard otherwise."""
@@ -148,9 +148,9 @@ class _Teller:
 
         row = await self._hub.store.write(unit)
         if row is not None:
-            await self._send(_Claim(row, claim.tries, claim.until_ms), Asked.SUBMIT_AGAIN)
+            await self._send(_Claim(row, claim.tries, claim.until_ms), BankRequest.SUBMIT_AGAIN)
 
-    async def _send(self, claim: _Claim, asked: Asked) -> None:
+    async def _send(self, claim: _Claim, asked: BankRequest) -> None:
         crash_point("before_bank_call")
         if self._hub.now_ms() >= claim.until_ms:
             return  # this hub stood still for so long that another one may be sending it
@@ -170,7 +170,7 @@ class _Teller:
 
         return await self._hub.store.write(unit)
 
-    async def _apply(self, claim: _Claim, answer: Answer, asked: Asked) -> None:
+    async def _apply(self, claim: _Claim, answer: BankReply, asked: BankRequest) -> None:
         if answer.word is Word.UNCLEAR and answer.words:
             logger.warning("payout.unclear: %s: %s", claim.row.id, answer.words)
         next_try_ms = self._next_try_ms(claim, answer)
@@ -181,14 +181,14 @@ class _Teller:
                 return
             # Somebody else has spoken to the bank since: a refusal may be about this order being there twice.
             overtaken = row.tries != claim.tries or row.provider_ref is not None
-            told = Asked.SUBMIT_AGAIN if asked is Asked.SUBMIT and overtaken else asked
+            told = BankRequest.SUBMIT_AGAIN if asked is BankRequest.SUBMIT and overtaken else asked
             after = take_answer(tx, row, answer, asked=told)
             if row.tries == claim.tries and PayoutState(after.state) in AT_THE_BANK:
                 rows.try_again_at(tx, after, next_try_ms=next_try_ms)
 
         await self._hub.store.write(unit)
 
-    def _next_try_ms(self, claim: _Claim, answer: Answer) -> int:
+    def _next_try_ms(self, claim: _Claim, answer: BankReply) -> int:
         if not self._bank.can_look_up and answer.word is Word.PROCESSING:
             return NEVER_MS
         settings = self._hub.settings
@@ -228,10 +228,10 @@ def _take_notice(tx: Tx, notice: Notice, provider: str) -> None:
     if paise_of(row.amount) != notice.paise:
         logger.error("payout.odd_notice: %s: the bank speaks of %d paise", row.id, notice.paise)
         return
-    take_answer(tx, row, notice.answer, asked=Asked.LOOK_UP)
+    take_answer(tx, row, notice.answer, asked=BankRequest.LOOK_UP)
 
 
-def take_answer(tx: Tx, row: AnyRow, answer: Answer, *, asked: Asked) -> AnyRow:
+def take_answer(tx: Tx, row: AnyRow, answer: BankReply, *, asked: BankRequest) -> AnyRow:
     """Apply what the bank said to the payout as it is now. States only move forward."""
     state = PayoutState(row.state)
     if state not in AT_THE_BANK:
@@ -262,7 +262,7 @@ def _is_there(row: AnyRow, step: Step) -> bool:
     return row.state == step.state and reason_parts(row.reason)[0] is step.why
 
 
-def _alarm(tx: Tx, row: AnyRow, answer: Answer) -> None:
+def _alarm(tx: Tx, row: AnyRow, answer: BankReply) -> None:
     """The ledger and the bank disagree. Nothing is moved: a person must look at both."""
     logger.error("payout.contradicted: %s is %s; the bank says %s", row.id, row.state, answer.word.value)
     data = json.loads(event_data(row)) | {"bank_ref": answer.ref}

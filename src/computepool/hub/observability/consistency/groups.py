@@ -1,4 +1,4 @@
-"""Groups that break a rule, found by looking at the whole database at one moment (see consistency.py)."""
+"""Groups that break a rule, found by looking at the whole database at one moment (see invariants.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened in the pool lately, for everybody signed in, in words that give away nothing private.
+"""Recent activity in the pool, for everybody signed in, in words that give away nothing private.
 
 Made from the events, while somebody looks: of jobs only their kind, where such a node stands and how the price was.
 """

@@ -15,8 +15,8 @@ from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Connection
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import rows as job_rows
-from computepool.hub.memory.live_view import BODIES_MAX, Elsewhere, NodeFacts, NodeLine
-from computepool.hub.memory.registry import Session
+from computepool.hub.memory.live_view import BODIES_MAX, NodeFacts, NodeLine, RemoteNode
+from computepool.hub.memory.registry import NodeSession
 from computepool.hub.money import ledger_rows
 from computepool.hub.nodes import node_status
 from computepool.hub.nodes import rows as node_rows
@@ -139,7 +139,7 @@ async def _look_elsewhere(hub: Hub, now_ms: int) -> None:
     mesh.elsewhere = {row.id: _elsewhere(hub, row, mesh.elsewhere.get(row.id)) for row in rows}
 
 
-def _elsewhere(hub: Hub, row: AnyRow, known: Elsewhere | None) -> Elsewhere:
+def _elsewhere(hub: Hub, row: AnyRow, known: RemoteNode | None) -> RemoteNode:
     if known is None or known.text != row.profile:
         said = Profile.model_validate_json(row.profile)
         stated = None if said.place is None else (said.place.lat, said.place.lon)
@@ -147,7 +147,7 @@ def _elsewhere(hub: Hub, row: AnyRow, known: Elsewhere | None) -> Elsewhere:
         place = place_of(said.region, row.id, stated=stated)
     else:
         profile, place = known.profile, known.place
-    return Elsewhere(
+    return RemoteNode(
         text=row.profile,
         profile=profile,
         place=place,
@@ -200,7 +200,7 @@ def _facts(hub: Hub) -> Iterator[tuple[str, NodeFacts, Free | None]]:
             yield node_id, facts, None
 
 
-def _seen(hub: Hub, session: Session, free: Free) -> NodeFacts:
+def _seen(hub: Hub, session: NodeSession, free: Free) -> NodeFacts:
     return NodeFacts(
         profile=session.profile,
         place=session.place,

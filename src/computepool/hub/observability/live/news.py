@@ -1,4 +1,4 @@
-"""What changed, told to every page that is open: a few times a second at most, however much happens."""
+"""News of changes for every page that is open: a few times a second at most, however much happens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the mesh is watched by: nodes that other hubs hear, what was settled lately, what happened lately."""
+"""Rows of the live view: nodes that other hubs hear, what was settled lately, what happened lately."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def settled(connection: Connection, *, after: int | None, since_ms: int) -> tupl
 def moves(connection: Connection, *, after: int, until: int) -> Sequence[AnyRow]:
     """Jobs that were submitted, started and ended between two events, those that are alike together.
 
-    Never the hub's own errands: people do not see them.
+    Never hub jobs: people do not see them.
     """
     # The newest attempt: the one that the event is about, as long as it is read soon after.
     which = (events.c.action, jobs.c.kind, attempts.c.zone_tier, attempts.c.zone_region)

@@ -1,4 +1,4 @@
-"""Who could check a result: owners who had no hand in it, and had not disagreed about such results before.
+"""Owners who could check a result: those who had no hand in it, and had not disagreed about such results before.
 
 Two owners whose nodes came to different results are a tie, and without a third nobody can tell who is right. A program
 whose results tie again and again differs by nature, or somebody is always wrong: asking the same two once more proves

@@ -1,7 +1,7 @@
-"""How the results of one job are compared: what its submitter wished, kept with the job, and what that makes of them.
+"""Comparators of the results of one job: what its submitter wished, kept with the job, and what that makes of them.
 
 Files are always compared by digest. A tolerance is applied here, to texts that are never run; a function of the
-submitter's is only looked up here: its answers come from errands (comparing.py).
+submitter's is only looked up here: its answers come from hub jobs (compare_jobs.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from computepool.core.jobs.lifecycle import JobKind
 from computepool.core.trust import comparison
 from computepool.core.trust.comparison import Tolerance
 from computepool.core.trust.tolerance import same_text, same_value
-from computepool.core.trust.verification import Mode, Policy
+from computepool.core.trust.verification import Mode, VerificationPolicy
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Tx
@@ -30,7 +30,7 @@ _NAME = 16  #: characters of a digest that tell the few results of one job apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class Comparison:
     """Nothing of it given: results are the same where their digests are."""
 
     within: Tolerance | None = None
@@ -52,20 +52,20 @@ class Wish:
         rest = {"ms": self.longest_ms, "answers": dict(self.answers), "asked": self.asked}
         return json.dumps({"function": self.function, **rest})
 
-    def answered(self, pair: str, same: bool) -> Wish:
+    def answered(self, pair: str, same: bool) -> Comparison:
         return replace(self, answers={**self.answers, pair: same}, asked="")
 
 
-EXACT = Wish()
+EXACT = Comparison()
 
 
-def wish_of(job: AnyRow) -> Wish:
+def wish_of(job: AnyRow) -> Comparison:
     if job.compare is None:
         return EXACT
     said = json.loads(job.compare)
     if "tolerance" in said:
-        return Wish(within=Tolerance(*said["tolerance"]))
-    return Wish(
+        return Comparison(within=Tolerance(*said["tolerance"]))
+    return Comparison(
         function=said["function"], longest_ms=said["ms"], answers=said["answers"], asked=said["asked"]
     )
 
@@ -74,14 +74,14 @@ def wish_of(job: AnyRow) -> Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RequestedComparison:
     """The wish of a submission, with the spec that must be stored with it."""
 
-    wish: Wish = EXACT
+    wish: Comparison = EXACT
     spec: JobSpec | None = None
 
 
-def asked_by(hub: Hub, request: SubmitRequest, policy: Policy) -> Asked:
+def asked_by(hub: Hub, request: SubmitRequest, policy: VerificationPolicy) -> RequestedComparison:
     named = request.compare or request.compare_function
     if named and policy.mode is Mode.NONE:
         raise BadRequest(
@@ -89,10 +89,12 @@ def asked_by(hub: Hub, request: SubmitRequest, policy: Policy) -> Asked:
             field="compare",
         )
     if request.compare_function is None:
-        return Asked(wish=Wish(within=comparison.parse(request.compare or "exact")))
+        return RequestedComparison(wish=Comparison(within=comparison.parse(request.compare or "exact")))
     spec = _spec(request, timeout_s=hub.settings.compare_timeout_s)
     longest_ms = round(spec.timeout_s * 1000)
-    return Asked(wish=Wish(function=spec_digest(spec.body()), longest_ms=longest_ms), spec=spec)
+    return RequestedComparison(
+        wish=Comparison(function=spec_digest(spec.body()), longest_ms=longest_ms), spec=spec
+    )
 
 
 def _spec(request: SubmitRequest, *, timeout_s: float) -> JobSpec:
@@ -143,7 +145,7 @@ class Comparer:
 
     hub: Hub
     tx: Tx
-    wish: Wish
+    wish: Comparison
     arrivals: Arrivals | None = None
 
     def classes(self, runs: Sequence[Reported]) -> list[int] | tuple[int, int]:
@@ -210,7 +212,7 @@ def pair_of(a: Reported, b: Reported) -> str:
     return f"{a.outcome[:_NAME]} {b.outcome[:_NAME]}"
 
 
-# results that were believed, and those of errands that check them
+# results that were believed, and those of hub jobs that check them
 
 
 @dataclass(slots=True, kw_only=True)

@@ -24,8 +24,8 @@ from computepool.hub.jobs.transitions import Effects
 from computepool.hub.settlement import hub_jobs, result_rows
 from computepool.hub.settlement.hub_jobs import Work
 from computepool.hub.settlement.verification import comparators, verification
-from computepool.hub.settlement.verification.comparators import Comparer, Wish
-from computepool.hub.settlement.verification.verification import Run
+from computepool.hub.settlement.verification.comparators import Comparer, Comparison
+from computepool.hub.settlement.verification.verification import ReportedRun
 
 KIND = "compare"
 #: What functions return that mean yes: Python's True, and NumPy's.
@@ -37,9 +37,9 @@ def decide(
     tx: Tx,
     job: AnyRow,
     *,
-    runs: Sequence[Run],
+    runs: Sequence[ReportedRun],
     effects: Effects,
-    wish: Wish | None = None,
+    wish: Comparison | None = None,
     arrivals: Arrivals | None = None,
     may_ask: bool = True,
 ) -> tuple[Decision, dict[str, Any]]:
@@ -75,11 +75,11 @@ def _ask(
     job: AnyRow,
     *,
     comparer: Comparer,
-    pair: tuple[Run, Run],
-    runs: Sequence[Run],
+    pair: tuple[ReportedRun, ReportedRun],
+    runs: Sequence[ReportedRun],
     effects: Effects,
 ) -> str | None:
-    """The errand; None where the submitter cannot pay for it, or has removed the function."""
+    """The hub job; None where the submitter cannot pay for it, or has removed the function."""
     wish, payload = comparer.wish, comparer.payload(*pair)
     assert payload is not None
     assert wish.function is not None
@@ -111,13 +111,13 @@ def _ask(
         return None
 
 
-def answered(hub: Hub, tx: Tx, errand: AnyRow, *, effects: Effects) -> None:
+def on_answered(hub: Hub, tx: Tx, hub_job: AnyRow, *, effects: Effects) -> None:
     """The call is over, however it ended: the job goes on, in the same transaction."""
-    _, job_id, _ = hub_jobs.parts(errand.errand)
+    _, job_id, _ = hub_jobs.parts(hub_job.errand)
     job = job_rows.lock_jobs(tx, [job_id]).get(job_id)
-    if job is None or job.comparing != errand.id or job.state != JobState.QUEUED:
+    if job is None or job.comparing != hub_job.id or job.state != JobState.QUEUED:
         return  # it was cancelled, or ended, while this was asked
-    same = errand.state == JobState.SUCCEEDED and errand.result in _YES
+    same = hub_job.state == JobState.SUCCEEDED and hub_job.result in _YES
     asked = comparators.wish_of(job)
     wish = asked.answered(asked.asked, same)
     runs = verification.waiting(tx, job)

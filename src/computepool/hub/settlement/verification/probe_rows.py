@@ -11,7 +11,7 @@ from computepool.core.trust.verification import Mode
 from computepool.hub.db import dialect
 from computepool.hub.db.session import AnyRow
 from computepool.hub.db.tables import IS_OPEN, accounts, attempts, jobs
-from computepool.hub.settlement.verification.recheck_rows import has_errand, varies
+from computepool.hub.settlement.verification.recheck_rows import has_hub_job, varies
 
 
 def is_open(connection: Connection, node_id: str, *, kind: str) -> bool:
@@ -64,7 +64,7 @@ def confirmed(
             accounts.c.created_at_ms <= created_before_ms,
             ~unfit,
             ~varies(),
-            ~has_errand(kind),
+            ~has_hub_job(kind),
         )
         .subquery()
     )

@@ -30,7 +30,7 @@ from computepool.hub.jobs.transitions import Effects
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.settlement import hub_jobs
 from computepool.hub.settlement.verification import comparators, probe_rows, recheck_rows, violations
-from computepool.hub.settlement.verification.verification import Verdict
+from computepool.hub.settlement.verification.verification import VerificationVerdict
 from computepool.hub.trust import reputation_rows
 
 KIND = "probe"
@@ -73,7 +73,7 @@ def _candidates(hub: Hub, connection: Connection, *, node_id: str, owner: str) -
     rows = probe_rows.confirmed(
         connection,
         kind=KIND,
-        verdict=Verdict.CONFIRMED.value,
+        verdict=VerificationVerdict.CONFIRMED.value,
         owner_id=owner,
         created_before_ms=now_ms - round(hub.settings.ban_submitter_days * DAY_MS),
         since_id=make_id("job", max(0, now_ms - round(hub.settings.probe_age_s * 1000)), bytes(10)),
@@ -112,7 +112,7 @@ def _send(hub: Hub, tx: Tx, *, found: AnyRow, node_id: str, effects: Effects) ->
     job = job_rows.lock_jobs(tx, [found.id]).get(found.id)
     if job is None or probe_rows.is_open(tx.connection, node_id, kind=KIND):
         return
-    if found.id not in recheck_rows.without_errand(tx.connection, [found.id], kind=KIND):
+    if found.id not in recheck_rows.without_hub_job(tx.connection, [found.id], kind=KIND):
         return  # another hub has used it
     hub_jobs.start(
         hub,
@@ -128,14 +128,14 @@ def _send(hub: Hub, tx: Tx, *, found: AnyRow, node_id: str, effects: Effects) ->
     )
 
 
-def ended(hub: Hub, tx: Tx, errand: AnyRow, *, effects: Effects) -> None:
+def on_ended(hub: Hub, tx: Tx, hub_job: AnyRow, *, effects: Effects) -> None:
     """One that did not succeed says nothing: there will be another."""
-    _, job_id, _ = hub_jobs.parts(errand.errand)
+    _, job_id, _ = hub_jobs.parts(hub_job.errand)
     job = job_rows.lock_jobs(tx, [job_id])[job_id]
-    if errand.state != JobState.SUCCEEDED or job.verdict != Verdict.CONFIRMED:
+    if hub_job.state != JobState.SUCCEEDED or job.verdict != VerificationVerdict.CONFIRMED:
         return
     words: Sequence[tuple[AnyRow, AnyRow]] = [
-        (row, recheck_rows.accepted_attempt(tx.connection, row)) for row in (job, errand)
+        (row, recheck_rows.accepted_attempt(tx.connection, row)) for row in (job, hub_job)
     ]
     kinds = comparators.of_accepted(hub, tx, job, words=words)
     if kinds is None:
@@ -147,7 +147,7 @@ def ended(hub: Hub, tx: Tx, errand: AnyRow, *, effects: Effects) -> None:
         actor="hub",
         action=PROBE_RIGHT_ACTION if kinds[0] == kinds[1] else PROBE_WRONG_ACTION,
         account_id=node.account_id,
-        job_id=errand.id,
+        job_id=hub_job.id,
         attempt_id=attempt.id,
         node_id=attempt.node_id,
     )

@@ -25,7 +25,7 @@ def unchecked(
     since_ms: int,
     limit: int,
 ) -> Sequence[AnyRow]:
-    """The node's accepted results that nobody compared and no errand of this kind is about; the newest first.
+    """The node's accepted results that nobody compared and no hub job of this kind is about; the newest first.
 
     Only of jobs of others whose submitters want their results compared, and whose results do not vary. Those that
     only the submitter's function could compare stay as they are.
@@ -71,7 +71,7 @@ def _may_be_checked(kind: str) -> list[ColumnElement[bool]]:
         or_(jobs.c["compare"].is_(None), jobs.c["compare"].like('{"tolerance"%')),
         jobs.c.errand.is_(None),
         ~varies(),
-        ~has_errand(kind),
+        ~has_hub_job(kind),
     ]
 
 
@@ -82,7 +82,7 @@ def varies() -> ColumnElement[bool]:
     )
 
 
-def has_errand(kind: str) -> ColumnElement[bool]:
+def has_hub_job(kind: str) -> ColumnElement[bool]:
     other = jobs.alias("other")
     return exists().where(other.c.errand == literal(f"{kind}:") + jobs.c.id + literal(":1"))
 
@@ -107,9 +107,9 @@ def held(connection: Connection, *, kind: str, verdict: str, after: str, limit: 
     return connection.execute(statement).all()
 
 
-def without_errand(connection: Connection, job_ids: Sequence[str], *, kind: str) -> list[str]:
+def without_hub_job(connection: Connection, job_ids: Sequence[str], *, kind: str) -> list[str]:
     wanted = dialect.among(connection, jobs.c.id, job_ids)
-    statement = select(jobs.c.id).where(wanted, ~has_errand(kind)).order_by(jobs.c.id)
+    statement = select(jobs.c.id).where(wanted, ~has_hub_job(kind)).order_by(jobs.c.id)
     return list(connection.execute(statement).scalars())
 
 
@@ -126,7 +126,7 @@ def held_until(connection: Connection, *, now_ms: int, limit: int) -> list[str]:
 
 
 def spent_on(connection: Connection, owner_id: str, *, payer: str, since_id: str) -> int:
-    """What errands about this owner's results cost the payer since then, or may yet cost."""
+    """What hub jobs about this owner's results cost the payer since then, or may yet cost."""
     cost = func.coalesce(func.sum(func.coalesce(jobs.c.charge, jobs.c.hold)), 0)
     statement = select(cost).where(
         jobs.c.account_id == payer,
@@ -136,8 +136,8 @@ def spent_on(connection: Connection, owner_id: str, *, payer: str, since_id: str
     return int(connection.execute(statement).scalar_one())
 
 
-def find_errand(connection: Connection, errand: str) -> AnyRow | None:
-    return connection.execute(select(jobs).where(jobs.c.errand == errand)).first()
+def find_hub_job(connection: Connection, reference: str) -> AnyRow | None:
+    return connection.execute(select(jobs).where(jobs.c.errand == reference)).first()
 
 
 def accepted_attempt(connection: Connection, job: AnyRow) -> AnyRow:

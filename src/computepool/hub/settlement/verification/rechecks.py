@@ -1,4 +1,4 @@
-"""When a node was wrong: what it said before, and nobody checked, is run again elsewhere; what was wrong is taken back.
+"""Rechecks after a wrong result: earlier unchecked results of the node are run again; what was wrong is taken back.
 
 A result is wrong when two other owners' nodes came to one and the same other result. Everything happens in the
 transaction of the report that decides it. A job is checked so once, ever.
@@ -15,7 +15,7 @@ from computepool.core.jobs.lifecycle import AttemptState, JobState
 from computepool.core.money.money import CREDIT
 from computepool.core.trust import verification as rules
 from computepool.core.trust.reputation import RECHECKED, REFUTED_ACTION, VERIFIED_ACTION
-from computepool.core.trust.verification import Mode, Policy, Result, Ruling
+from computepool.core.trust.verification import Mode, Result, Ruling, VerificationPolicy
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Connection, Tx
@@ -25,22 +25,22 @@ from computepool.hub.jobs.transitions import Effects
 from computepool.hub.money import holds
 from computepool.hub.settlement import hub_jobs
 from computepool.hub.settlement.verification import comparators, recheck_rows, violations
-from computepool.hub.settlement.verification.verification import Verdict
+from computepool.hub.settlement.verification.verification import VerificationVerdict
 
 KIND = "recheck"
 REFUTED_RESULT_ACTION = "result.refuted"
-#: After so many errands without agreement it stays as it is: nobody can tell who was wrong.
-_ERRANDS_MAX = 2
+#: After so many hub jobs without agreement it stays as it is: nobody can tell who was wrong.
+_HUB_JOBS_MAX = 2
 #: A slower or dearer node may take its time, within reason.
 _DEARER_MAX = 2
 _SMALL = CREDIT // 100
-_BELIEVED = (Verdict.UNCHECKED.value, Verdict.ALONE.value)
-_POLICY = Policy(Mode.ADAPTIVE)
+_BELIEVED = (VerificationVerdict.UNCHECKED.value, VerificationVerdict.ALONE.value)
+_POLICY = VerificationPolicy(Mode.ADAPTIVE)
 
 
 @dataclass(frozen=True, slots=True)
 class _Word:
-    """What one owner's node came to, for the job itself or for an errand about it."""
+    """What one owner's node came to, for the job itself or for a hub job about it."""
 
     job: AnyRow
     attempt: AnyRow
@@ -102,11 +102,11 @@ def send(
     )
 
 
-def ended(hub: Hub, tx: Tx, errand: AnyRow, *, effects: Effects) -> None:
+def on_ended(hub: Hub, tx: Tx, hub_job: AnyRow, *, effects: Effects) -> None:
     """One that did not succeed says nothing about the result that it was to check."""
-    _, job_id, number = hub_jobs.parts(errand.errand)
+    _, job_id, number = hub_jobs.parts(hub_job.errand)
     job = job_rows.lock_jobs(tx, [job_id])[job_id]
-    if errand.state != JobState.SUCCEEDED or job.verdict not in _BELIEVED:
+    if hub_job.state != JobState.SUCCEEDED or job.verdict not in _BELIEVED:
         return
     words = _words(tx.connection, job, number)
     kinds = comparators.of_accepted(hub, tx, job, words=[(word.job, word.attempt) for word in words])
@@ -115,7 +115,7 @@ def ended(hub: Hub, tx: Tx, errand: AnyRow, *, effects: Effects) -> None:
     results = [Result(kind=kind, streak=word.attempt.streak) for kind, word in zip(kinds, words, strict=True)]
     decision = rules.judge(_POLICY, results)
     if decision.ruling is not Ruling.ACCEPT:
-        if number < _ERRANDS_MAX:
+        if number < _HUB_JOBS_MAX:
             owners = [word.attempt.owner_id for word in words]
             charge = words[0].attempt.charge
             send(hub, tx, job, number=number + 1, owners=owners, charge=charge, effects=effects)
@@ -132,14 +132,14 @@ def ended(hub: Hub, tx: Tx, errand: AnyRow, *, effects: Effects) -> None:
 def _words(connection: Connection, job: AnyRow, number: int) -> list[_Word]:
     said = [job]
     for each in range(1, number + 1):
-        errand = recheck_rows.find_errand(connection, f"{KIND}:{job.id}:{each}")
-        assert errand is not None
-        said.append(errand)
+        hub_job = recheck_rows.find_hub_job(connection, f"{KIND}:{job.id}:{each}")
+        assert hub_job is not None
+        said.append(hub_job)
     return [_Word(row, recheck_rows.accepted_attempt(connection, row)) for row in said]
 
 
 def _confirm(hub: Hub, tx: Tx, word: _Word, *, counts: bool) -> None:
-    recheck_rows.change_verdict(tx, word.job.id, before=_BELIEVED, after=Verdict.CONFIRMED.value)
+    recheck_rows.change_verdict(tx, word.job.id, before=_BELIEVED, after=VerificationVerdict.CONFIRMED.value)
     if word.job.held_until_ms:  # from now on its pay waits no longer than any other
         matures_ms = word.job.finished_at_ms + hub.settings.holdback_ms
         recheck_rows.hold_until(tx, word.job.id, min(word.job.held_until_ms, max(1, matures_ms)))
@@ -150,13 +150,13 @@ def _confirm(hub: Hub, tx: Tx, word: _Word, *, counts: bool) -> None:
 def _refute(hub: Hub, tx: Tx, word: _Word, *, refuters: Sequence[_Word], effects: Effects) -> None:
     """A strike, the money back, and a word to whom the result was given. `refuters`: they have the right one."""
     job, right = word.job, refuters[0].job
-    recheck_rows.change_verdict(tx, job.id, before=_BELIEVED, after=Verdict.REFUTED.value)
+    recheck_rows.change_verdict(tx, job.id, before=_BELIEVED, after=VerificationVerdict.REFUTED.value)
     back = holds.take_back(tx, job, attempt=word.attempt)
     if job.held_until_ms:
         recheck_rows.hold_until(tx, job.id, 0)
     data = violations.evidence(hub, tx, job, refuters=[other.attempt.owner_id for other in refuters])
     _say(tx, word, action=REFUTED_ACTION, after=AttemptState.REFUTED, data=data)
-    effects.struck.append(word.attempt.node_id)
+    effects.penalised.append(word.attempt.node_id)
     if job.errand is not None:
         return
     _hand_over(tx, job, right)
@@ -202,10 +202,10 @@ def _hand_over(tx: Tx, job: AnyRow, right: AnyRow) -> None:
 
 
 def corrected(connection: Connection, job: AnyRow) -> tuple[AnyRow, Sequence[AnyRow]] | None:
-    """The errand with the right result of a job whose own was wrong, and its files."""
-    if job.verdict != Verdict.REFUTED or job.errand is not None:
+    """The hub job with the right result of a job whose own was wrong, and its files."""
+    if job.verdict != VerificationVerdict.REFUTED or job.errand is not None:
         return None
-    right = recheck_rows.find_errand(connection, f"{KIND}:{job.id}:{_ERRANDS_MAX}")
+    right = recheck_rows.find_hub_job(connection, f"{KIND}:{job.id}:{_HUB_JOBS_MAX}")
     if right is None:
         return None
     return right, artifact_rows.outputs_of(connection, [right.id]).get(right.id, [])

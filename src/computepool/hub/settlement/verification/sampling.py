@@ -1,4 +1,4 @@
-"""Which results are checked: drawn when they are there, by a chance that no node can foresee or change."""
+"""Sampling of results to check: drawn when they are there, by a chance that no node can foresee or change."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from computepool.hub.memory.registry import LiveAttempt
 from computepool.hub.nodes import known_nodes
 from computepool.hub.settlement import fair_time
 from computepool.hub.settlement.verification import checkers
-from computepool.hub.settlement.verification.verification import Run, Verdict
+from computepool.hub.settlement.verification.verification import ReportedRun, VerificationVerdict
 
-_FIRST = {First.UNCHECKED: Verdict.UNCHECKED, First.WAIT: None, First.ALONE: Verdict.ALONE}
+_FIRST = {
+    First.UNCHECKED: VerificationVerdict.UNCHECKED,
+    First.WAIT: None,
+    First.ALONE: VerificationVerdict.ALONE,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +89,12 @@ def _others(hub: Hub, held: LiveAttempt) -> bool:
     return known_nodes.could_others(hub, _as_submitted(hub, held), frozenset({held.lane.owner}))
 
 
-def _held_attempt(hub: Hub, run: Run) -> LiveAttempt | None:
+def _held_attempt(hub: Hub, run: ReportedRun) -> LiveAttempt | None:
     session = hub.registry.get(run.node_id)
     return None if session is None else session.attempts.get(run.attempt_id)
 
 
-def _drawn_with(hub: Hub, run: Run) -> bool:
+def _drawn_with(hub: Hub, run: ReportedRun) -> bool:
     """Whether a result is checked that went on from other nodes' work: as often as the least known of them deserves."""
     held = _held_attempt(hub, run)
     streak = min(hub.registry.fleet.streak(part.node_id) for part in run.parts)
@@ -103,18 +107,20 @@ def _draw(hub: Hub, attempt_id: str) -> int:
     return int(hub.secrets.digest(f"check:{attempt_id}")[:16], 16) % PPM
 
 
-def needs_no_other(hub: Hub, tx: Tx, job: AnyRow, *, run: Run, checks: Checks) -> Verdict | None:
+def needs_no_other(
+    hub: Hub, tx: Tx, job: AnyRow, *, run: ReportedRun, checks: Checks
+) -> VerificationVerdict | None:
     """Why a first result is believed at once; None: it is not."""
     mode = parse(job.verify).mode
     if mode is Mode.NONE:
-        return Verdict.UNCHECKED
+        return VerificationVerdict.UNCHECKED
     if mode is not Mode.ADAPTIVE:
         return None
     if run.owners == {job.account_id}:
-        return Verdict.OWN
+        return VerificationVerdict.OWN
     # What varied bit by bit may still be the same in the way its submitter compares it now.
     if job.compare is None and (job.account_id, job.spec_digest) in hub.varying:
-        return Verdict.UNCHECKED
+        return VerificationVerdict.UNCHECKED
     drawn = run.attempt_id in checks.drawn
     if not drawn:
         drawn = _drawn_with(hub, run) if run.parts else fair_time.is_long(hub, job, run)
@@ -122,7 +128,7 @@ def needs_no_other(hub: Hub, tx: Tx, job: AnyRow, *, run: Run, checks: Checks) -
     return _FIRST[rules.judge_first(drawn=drawn, others=others)]
 
 
-def _could_be_checked(hub: Hub, tx: Tx, job: AnyRow, *, run: Run, checks: Checks) -> bool:
+def _could_be_checked(hub: Hub, tx: Tx, job: AnyRow, *, run: ReportedRun, checks: Checks) -> bool:
     """Whether another owner could, whose word would decide something."""
     if run.attempt_id in checks.alone:
         return False

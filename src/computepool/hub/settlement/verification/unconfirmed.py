@@ -48,7 +48,11 @@ async def start_checks(hub: Hub) -> Effects:
     limit, after = hub.settings.recheck_max, hub.held_looked_at
     rows = await hub.store.read(
         lambda connection: recheck_rows.held(
-            connection, kind=rechecks.KIND, verdict=verification.Verdict.ALONE.value, after=after, limit=limit
+            connection,
+            kind=rechecks.KIND,
+            verdict=verification.VerificationVerdict.ALONE.value,
+            after=after,
+            limit=limit,
         )
     )
     hub.held_looked_at = rows[-1].id if len(rows) == limit else ""
@@ -73,7 +77,7 @@ def _start(hub: Hub, tx: Tx, rows: Sequence[AnyRow]) -> Effects:
     effects = Effects()
     spoken = {row.id: (_spoken(hub, row), row.charge) for row in rows}
     jobs = job_rows.lock_jobs(tx, spoken)
-    for job_id in recheck_rows.without_errand(tx.connection, sorted(jobs), kind=rechecks.KIND):
+    for job_id in recheck_rows.without_hub_job(tx.connection, sorted(jobs), kind=rechecks.KIND):
         owners, charge = spoken[job_id]
         rechecks.send(hub, tx, jobs[job_id], number=1, owners=owners, charge=charge, effects=effects)
     return effects

@@ -17,7 +17,14 @@ from computepool.core.jobs.lifecycle import AttemptState, JobState, Reason
 from computepool.core.money.pricing import charge_of
 from computepool.core.trust import verification
 from computepool.core.trust.reputation import NARROW_ACTION, PADDED_ACTION, REFUTED_ACTION, VERIFIED_ACTION
-from computepool.core.trust.verification import CHECK_QUORUM, Decision, Mode, Policy, Ruling, parse
+from computepool.core.trust.verification import (
+    CHECK_QUORUM,
+    Decision,
+    Mode,
+    Ruling,
+    VerificationPolicy,
+    parse,
+)
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Tx
@@ -28,7 +35,7 @@ from computepool.hub.jobs.running.checkpoints import Contribution
 from computepool.hub.jobs.running.logs import Arrivals, Log
 from computepool.hub.jobs.transitions import Effects
 from computepool.hub.money import holds
-from computepool.hub.money.holds import Bill
+from computepool.hub.money.holds import RunCharge
 from computepool.hub.settlement import fair_time, node_faults, result_rows
 from computepool.hub.settlement.printed_output import false_texts, printed_text
 from computepool.hub.settlement.verification import checkers, violations
@@ -38,7 +45,7 @@ from computepool.protocol.nodes.nodes import Report
 Ends = dict[str, tuple[AttemptState, int | None]]
 
 
-class Verdict(StrEnum):
+class VerificationVerdict(StrEnum):
     """Why a result is believed."""
 
     UNCHECKED = "unchecked"  #: nobody asked for a check, or none was drawn
@@ -53,13 +60,13 @@ _FIRST_ALONE = Decision(ruling=Ruling.ACCEPT, agreeing=(0,))
 
 
 @dataclass(slots=True, kw_only=True)
-class Run:
+class ReportedRun:
     """One reported result, with all that is needed to make it the job's."""
 
     attempt_id: str
     number: int
     node_id: str
-    bill: Bill
+    bill: RunCharge
     outcome: str
     streak: int
     started_ms: int
@@ -80,7 +87,7 @@ class Run:
     parts: tuple[Contribution, ...] = ()  #: by the attempts that it went on from, oldest first
 
     @property
-    def bills(self) -> list[Bill]:
+    def bills(self) -> list[RunCharge]:
         """The one that reported the result comes first."""
         return [self.bill, *(part.bill for part in self.parts)]
 
@@ -92,7 +99,7 @@ class Run:
     def owners(self) -> set[str]:
         return {bill.owner_id for bill in self.bills}
 
-    def is_one_with(self, other: Run) -> bool:
+    def is_one_with(self, other: ReportedRun) -> bool:
         """They are no two opinions: an owner has a hand in both, or they went on from the same work."""
         mine, theirs = ({run.number, *(part.number for part in run.parts)} for run in (self, other))
         return bool(self.owners & other.owners) or not mine.isdisjoint(theirs)
@@ -103,7 +110,7 @@ class Run:
         return len(self.owners) == 1
 
     def accepted_row(
-        self, job: AnyRow, *, why: Reason, verdict: Verdict, cost: int, held_until_ms: int | None
+        self, job: AnyRow, *, why: Reason, verdict: VerificationVerdict, cost: int, held_until_ms: int | None
     ) -> dict[str, Any]:
         return {
             "job": job.id,
@@ -134,9 +141,9 @@ class Run:
 
 
 def run_of(
-    report: Report, attempt: AnyRow, *, log: Log, bill: Bill, times: Mapping[str, Any], streak: int
-) -> Run:
-    return Run(
+    report: Report, attempt: AnyRow, *, log: Log, bill: RunCharge, times: Mapping[str, Any], streak: int
+) -> ReportedRun:
+    return ReportedRun(
         attempt_id=attempt.id,
         number=attempt.number,
         node_id=attempt.node_id,
@@ -161,12 +168,12 @@ def run_of(
     )
 
 
-def _run_from(row: AnyRow) -> Run:
-    return Run(
+def _run_from(row: AnyRow) -> ReportedRun:
+    return ReportedRun(
         attempt_id=row.id,
         number=row.number,
         node_id=row.node_id,
-        bill=Bill(
+        bill=RunCharge(
             owner_id=row.owner_id,
             price_version=row.price_version,
             price=row.price,
@@ -192,7 +199,7 @@ def _run_from(row: AnyRow) -> Run:
     )
 
 
-def waiting(tx: Tx, job: AnyRow) -> list[Run]:
+def waiting(tx: Tx, job: AnyRow) -> list[ReportedRun]:
     runs = []
     for row in result_rows.waiting(tx.connection, job.id):
         run = _run_from(row)
@@ -201,7 +208,7 @@ def waiting(tx: Tx, job: AnyRow) -> list[Run]:
     return runs
 
 
-def pay_parts(tx: Tx, job: AnyRow, paid: Sequence[Run]) -> None:
+def pay_parts(tx: Tx, job: AnyRow, paid: Sequence[ReportedRun]) -> None:
     """The result counts, so what it went on from is paid, too; and nobody needs the checkpoint any more."""
     checkpoint_rows.pay(tx, [part.row() for run in paid for part in run.parts])
     checkpoints.drop(tx, job)
@@ -211,7 +218,7 @@ def pay_parts(tx: Tx, job: AnyRow, paid: Sequence[Run]) -> None:
 
 
 def keep(
-    tx: Tx, job: AnyRow, run: Run, *, actor: str, newest: bool, effects: Effects, **changes: Any
+    tx: Tx, job: AnyRow, run: ReportedRun, *, actor: str, newest: bool, effects: Effects, **changes: Any
 ) -> None:
     """The result stays on its attempt's row, and the job waits for another owner's node, or for a comparison."""
     owners = ",".join(sorted({*filter(None, job.avoid_owners.split(",")), *run.owners}))
@@ -242,7 +249,7 @@ def wait_for_another(
     )
 
 
-def _keep_files(tx: Tx, job: AnyRow, run: Run) -> None:
+def _keep_files(tx: Tx, job: AnyRow, run: ReportedRun) -> None:
     """Nobody may read them yet, but they must still be there when somebody may."""
     rows = [row | {"account_id": run.node_id, "role": "pending"} for row in run.references(job)]
     artifact_rows.refer(tx, rows)
@@ -253,7 +260,7 @@ def conclude(
     tx: Tx,
     job: AnyRow,
     *,
-    runs: Sequence[Run],
+    runs: Sequence[ReportedRun],
     decision: Decision,
     arrivals: Arrivals | None = None,
     why: Reason = Reason.COMPLETED,
@@ -272,7 +279,7 @@ def conclude(
     ends |= {run.attempt_id: (AttemptState.SUCCEEDED, run.bill.charge) for run in paid}
     ends |= {runs[place].attempt_id: (_wrong_state(runs[place]), None) for place in decision.wrong}
     chosen, cost = paid[0], sum(run.cost for run in paid)
-    if verdict is Verdict.CONFIRMED:
+    if verdict is VerificationVerdict.CONFIRMED:
         checkers.note_agreement(hub, job)
         narrow = any(runs[place].narrow for place in decision.agreeing)
         for place in decision.agreeing:
@@ -284,13 +291,13 @@ def conclude(
         if runs[place].is_its_own:
             data = violations.evidence(hub, tx, job, refuters=refuters)
             say(tx, job, runs[place], action=REFUTED_ACTION, data=data)
-            effects.struck.append(runs[place].node_id)
-    if verdict is Verdict.VARIES:
+            effects.penalised.append(runs[place].node_id)
+    if verdict is VerificationVerdict.VARIES:
         _mark_varying(hub, tx, job)
     say_succeeded(hub, tx, job, chosen=chosen, actor=actor, why=why, verdict=verdict, effects=effects)
     holds.settle(hub, tx, job, bills=[bill for run in paid for bill in run.bills], ref=chosen.attempt_id)
     pay_parts(tx, job, paid)
-    held = holds.held_until_ms(hub, tx, cost=cost, alone=verdict is Verdict.ALONE)
+    held = holds.held_until_ms(hub, tx, cost=cost, alone=verdict is VerificationVerdict.ALONE)
     job_rows.accept(tx, [chosen.accepted_row(job, why=why, verdict=verdict, cost=cost, held_until_ms=held)])
     artifact_rows.refer(tx, chosen.references(job))
     result_rows.conclude(tx, _concluded(runs, ends))
@@ -299,7 +306,7 @@ def conclude(
     return ends
 
 
-def _concluded(runs: Sequence[Run], ends: Ends) -> list[dict[str, Any]]:
+def _concluded(runs: Sequence[ReportedRun], ends: Ends) -> list[dict[str, Any]]:
     return [
         {
             "attempt": run.attempt_id,
@@ -322,13 +329,13 @@ def _without_false(decision: Decision, count: int, *, false: frozenset[int]) -> 
     return replace(decision, agreeing=agreeing, wrong=tuple(sorted(false.union(decision.wrong))))
 
 
-def _wrong_state(run: Run) -> AttemptState:
+def _wrong_state(run: ReportedRun) -> AttemptState:
     """Where several owners' nodes made it, nobody can tell whose work was wrong: nobody is paid, and nobody blamed."""
     return AttemptState.REFUTED if run.is_its_own else AttemptState.SUPERSEDED
 
 
 def _whole_first(
-    tx: Tx, runs: Sequence[Run], counting: Sequence[int], *, arrivals: Arrivals | None
+    tx: Tx, runs: Sequence[ReportedRun], counting: Sequence[int], *, arrivals: Arrivals | None
 ) -> list[int]:
     """First those of whose output the hub has the very text that was compared: else a node could vouch for one text
     and deliver another. Output that was too long, or lost on its way, does not make a result wrong."""
@@ -340,10 +347,10 @@ def _whole_first(
     return sorted(counting, key=text_differs) if len(counting) > 1 else list(counting)
 
 
-def _verdict_of(decision: Decision) -> Verdict:
+def _verdict_of(decision: Decision) -> VerificationVerdict:
     if decision.ruling is Ruling.DIFFER:
-        return Verdict.VARIES
-    return Verdict.CONFIRMED if len(decision.agreeing) > 1 else Verdict.ALONE
+        return VerificationVerdict.VARIES
+    return VerificationVerdict.CONFIRMED if len(decision.agreeing) > 1 else VerificationVerdict.ALONE
 
 
 def say_succeeded(
@@ -351,10 +358,10 @@ def say_succeeded(
     tx: Tx,
     job: AnyRow,
     *,
-    chosen: Run,
+    chosen: ReportedRun,
     actor: str,
     why: Reason,
-    verdict: Verdict,
+    verdict: VerificationVerdict,
     effects: Effects,
 ) -> None:
     said: dict[str, Any] = {"actor": actor, "attempt": chosen.attempt_id, "node": chosen.node_id}
@@ -365,7 +372,8 @@ def say_succeeded(
     transitions.job_event(tx, job, JobState.SUCCEEDED, reason=why, before=before, **said)
     if job.node_faults:
         checked = (
-            verdict in {Verdict.UNCHECKED, Verdict.CONFIRMED} and parse(job.verify).mode is not Mode.NONE
+            verdict in {VerificationVerdict.UNCHECKED, VerificationVerdict.CONFIRMED}
+            and parse(job.verify).mode is not Mode.NONE
         )
         node_faults.blame_unable(
             hub,
@@ -378,7 +386,7 @@ def say_succeeded(
         )
 
 
-def say(tx: Tx, job: AnyRow, run: Run, *, action: str, data: str | None = None) -> None:
+def say(tx: Tx, job: AnyRow, run: ReportedRun, *, action: str, data: str | None = None) -> None:
     tx.emit(
         actor="hub",
         action=action,
@@ -398,7 +406,9 @@ def _mark_varying(hub: Hub, tx: Tx, job: AnyRow) -> None:
     hub.varying.add((job.account_id, job.spec_digest))
 
 
-def give_up(hub: Hub, tx: Tx, job: AnyRow, *, runs: Sequence[Run], actor: str, effects: Effects) -> None:
+def give_up(
+    hub: Hub, tx: Tx, job: AnyRow, *, runs: Sequence[ReportedRun], actor: str, effects: Effects
+) -> None:
     """Every run came to something else. Nobody is to blame, but who insists on agreement gets no result."""
     _mark_varying(hub, tx, job)
     error = f"{len(runs)} runs on different owners' nodes came to different results."
@@ -409,18 +419,20 @@ def give_up(hub: Hub, tx: Tx, job: AnyRow, *, runs: Sequence[Run], actor: str, e
 # when nobody comes
 
 
-def is_tied(hub: Hub, tx: Tx, job: AnyRow, *, runs: Sequence[Run]) -> bool:
+def is_tied(hub: Hub, tx: Tx, job: AnyRow, *, runs: Sequence[ReportedRun]) -> bool:
     """Results differ, and no further owner could tell which is right: there is nothing to wait for."""
     if len(runs) < CHECK_QUORUM or parse(job.verify).strict:
         return False
     return not checkers.could_check(hub, tx, job, owners=_all_owners(runs))
 
 
-def _all_owners(runs: Sequence[Run]) -> frozenset[str]:
+def _all_owners(runs: Sequence[ReportedRun]) -> frozenset[str]:
     return frozenset(owner for run in runs for owner in run.owners)
 
 
-def end_tie(hub: Hub, tx: Tx, job: AnyRow, *, runs: Sequence[Run], arrivals: Arrivals | None) -> Decision:
+def end_tie(
+    hub: Hub, tx: Tx, job: AnyRow, *, runs: Sequence[ReportedRun], arrivals: Arrivals | None
+) -> Decision:
     """The first result is given out, and its pay held. Who spoke already is not asked again."""
     owners = sorted(_all_owners(runs))
     result_rows.count(tx, job.id, results=len(runs), avoid_owners=",".join(owners))
@@ -442,7 +454,7 @@ async def load_varying(hub: Hub) -> None:
     hub.varying |= await hub.store.read(result_rows.varying)
 
 
-def policy_of(hub: Hub, verify: str | None, confidence: float | None) -> Policy:
+def policy_of(hub: Hub, verify: str | None, confidence: float | None) -> VerificationPolicy:
     """What a submission asks for, or else what the operator wants."""
     if confidence is not None:
         return verification.with_confidence(confidence)

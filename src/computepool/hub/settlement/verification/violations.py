@@ -10,7 +10,7 @@ from computepool.core.trust.discounting import DAY_MS
 from computepool.core.trust.reputation import (
     NEWCOMER,
     REFUTED_ACTION,
-    STRIKES_MAX,
+    VIOLATIONS_MAX,
     Reputation,
     read,
     refuted_by,
@@ -23,7 +23,7 @@ from computepool.hub.identity import rows as account_rows
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.trust import reputation_rows
 
-STRUCK_ACTION = "node.struck"
+PENALISED_ACTION = "node.struck"
 BANNED_ACTION = "node.banned"
 PROBATION_ACTION = "node.probation"
 CLEARED_ACTION = "node.cleared"
@@ -51,7 +51,7 @@ def tell_owner(tx: Tx, node_id: str) -> None:
     if node is None:
         return
     told = sum(
-        1 for event in tx.events if _about(event, node_id, STRUCK_ACTION, BANNED_ACTION, PROBATION_ACTION)
+        1 for event in tx.events if _about(event, node_id, PENALISED_ACTION, BANNED_ACTION, PROBATION_ACTION)
     )
     wrong = [event for event in tx.events if _about(event, node_id, REFUTED_ACTION)]
     if told >= len(wrong):
@@ -60,7 +60,7 @@ def tell_owner(tx: Tx, node_id: str) -> None:
     for event in wrong[:told]:
         before = _after(before, event, owner=node.account_id)
     now = _after(before, wrong[told], owner=node.account_id)
-    _tell(tx, node, action=_news(before, now) or STRUCK_ACTION, now=now, job_id=wrong[told]["job_id"])
+    _tell(tx, node, action=_news(before, now) or PENALISED_ACTION, now=now, job_id=wrong[told]["job_id"])
 
 
 def tell_probed(tx: Tx, node_id: str, event: dict[str, Any]) -> None:
@@ -116,6 +116,6 @@ def sentence(name: str, known: Reputation, now_ms: int, *, action: str) -> str:
     if known.banned(now_ms):
         return f"{wrong} The node is banned already."
     return (
-        f"{wrong} {STRIKES_MAX} within 30 days, about jobs of more than one submitter, put it on probation; "
+        f"{wrong} {VIOLATIONS_MAX} within 30 days, about jobs of more than one submitter, put it on probation; "
         "look at its memory and its cooling."
     )
