@@ -7,7 +7,6 @@ nodes, jobs and groups; both call the same functions, under the same policies. W
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar, cast
@@ -30,7 +29,6 @@ from computepool.hub.nodes import routes as node_routes
 from computepool.protocol.jobs.jobs import SubmitRequest
 from computepool.protocol.nodes.nodes import CompleteRequest, NextRequest
 
-logger = logging.getLogger(__name__)
 _API = "/api/v1"
 _HEADERS = [(b"content-type", b"application/json")]
 _RESULTS = re.compile(rf"{_API}/groups/([\w-]{{1,64}})/results", re.ASCII)
