@@ -4,12 +4,17 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from computepool.cli.main import main
 from computepool.sdk.client.config import Config, save_config
+from computepool.sdk.pool import Pool, connect
 from tests.sdk.fake_hub import FakeHub
+
+if TYPE_CHECKING:
+    from computepool.testing.processes import RealPool
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,14 @@ def hub() -> Iterator[FakeHub]:
     with FakeHub() as hub:
         save_config(Config(hub=hub.url, key="cp_test"))
         yield hub
+
+
+@pytest.fixture
+def pool(real: RealPool) -> Iterator[Pool]:
+    """Signed in as the administrator of the file's own `real`."""
+    save_config(Config(hub=real.hubs[0].url, key=real.admin_key))
+    with connect() as pool:
+        yield pool
 
 
 @pytest.fixture

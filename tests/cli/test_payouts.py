@@ -17,8 +17,7 @@ import typer
 from computepool.core.money.money import CREDIT
 from computepool.hub.clock import SystemClock
 from computepool.hub.db.session import Store
-from computepool.sdk import BadRequest, Conflict, Pool, connect
-from computepool.sdk.client.config import Config, save_config
+from computepool.sdk import BadRequest, Conflict, Pool
 from computepool.sdk.errors import InsufficientCredits
 from computepool.testing.processes import RealPool, wait_until
 from tests.cli.conftest import Ran, Run
@@ -38,14 +37,6 @@ def real() -> Iterator[RealPool]:
         store.close()
         yield pool
         assert pool.broken_rules() == []
-
-
-@pytest.fixture
-def pool(real: RealPool) -> Iterator[Pool]:
-    """Signed in as who has earned the money, who is an administrator too."""
-    save_config(Config(hub=real.hubs[0].url, key=real.admin_key))
-    with connect() as pool:
-        yield pool
 
 
 @pytest.fixture

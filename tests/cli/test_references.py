@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from computepool.cli import output
-from computepool.sdk import Pool, connect
-from computepool.sdk.client.config import Config, save_config
+from computepool.sdk import Pool
 from computepool.testing.processes import RealPool
 from tests.cli.conftest import Run
 from tests.cli.test_commands import commands
@@ -61,13 +60,6 @@ def test_every_command_that_names_a_job_takes_more_than_an_id(path: str, command
 def real() -> Iterator[RealPool]:
     with RealPool() as pool:
         pool.start_hub()
-        yield pool
-
-
-@pytest.fixture
-def pool(real: RealPool) -> Iterator[Pool]:
-    save_config(Config(hub=real.hubs[0].url, key=real.admin_key))
-    with connect() as pool:
         yield pool
 
 

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from computepool.protocol.jobs.jobs import Needs
-from computepool.sdk import Pool, connect
+from computepool.sdk import Pool
 from computepool.sdk.client import waiting
-from computepool.sdk.client.config import Config, save_config
 from computepool.testing.processes import RealPool, free_port, wait_until
 from tests.cli.conftest import Run
 from tests.sdk.fake_hub import FakeHub
@@ -71,13 +70,6 @@ def real() -> Iterator[RealPool]:
         pool.start_agent(name="small", trusted=("*",))
         client = pool.client()
         wait_until(lambda: client.jobs.preview(Needs()).why.eligible_now, SOON_S, "the node is there")
-        yield pool
-
-
-@pytest.fixture
-def pool(real: RealPool) -> Iterator[Pool]:
-    save_config(Config(hub=real.hubs[0].url, key=real.admin_key))
-    with connect() as pool:
         yield pool
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from computepool.testing.hub import HubDouble, running_hub
@@ -22,6 +23,16 @@ def _no_unpickling() -> Iterator[None]:
 async def hub(tmp_path: Path) -> AsyncIterator[HubDouble]:
     async with running_hub(tmp_path) as running:
         yield running
+
+
+@pytest.fixture
+async def sam(hub: HubDouble) -> httpx2.AsyncClient:
+    return await hub.account("sam", "submitter")
+
+
+@pytest.fixture
+async def pia(hub: HubDouble) -> httpx2.AsyncClient:
+    return await hub.account("pia", "provider")
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -38,7 +38,6 @@ class AgentLimits:
     log_inline_chars_max: int = 128 * KIB  #: the last output of an attempt travels with its report up to this
     log_inline_chunks_max: int = 32  #: and in at most so many pieces
     # results and outputs
-    error_chars_max: int = 8_000
     outputs_max: int = 1_000
     outputs_bytes_max: int = 20 * GIB
     result_bytes_max: int = RESULT_MAX

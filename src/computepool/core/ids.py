@@ -3,14 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import NewType
-
-AccountId = NewType("AccountId", str)
-KeyId = NewType("KeyId", str)
-NodeId = NewType("NodeId", str)
-JobId = NewType("JobId", str)
-AttemptId = NewType("AttemptId", str)
-GroupId = NewType("GroupId", str)
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _ENTROPY_BYTES = 10

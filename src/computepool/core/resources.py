@@ -127,15 +127,19 @@ class Requirements:
         """
         if not own:
             return replace(self, node=node)
+        return replace(self.without_wishes(), node=node)
+
+    def without_wishes(self) -> Requirements:
+        """What it needs to run stays; whom it would like to run it, by what nodes say of themselves, does not."""
+        none: frozenset[str] = frozenset()
         return replace(
             self,
-            node=node,
-            tiers=frozenset(),
-            regions=frozenset(),
-            tags=frozenset(),
-            exclude_tags=frozenset(),
+            tiers=none,
+            regions=none,
+            tags=none,
+            exclude_tags=none,
+            exclude_nodes=none,
             properties=frozenset(),
-            exclude_nodes=frozenset(),
         )
 
 

@@ -211,7 +211,6 @@ class Settings(BaseSettings):
     message_max_bytes: int = Field(default=16 * 1024, ge=0)  #: of one
     messages_per_s: float = Field(default=20, gt=0)  #: per attempt
     jobs_open_max: int = 1_000_000  #: per account
-    page_max: int = 500
     group_keys_max: int = 200_000  #: keys that a group may expect
     groups_max: int = Field(default=1_000_000, ge=1)  #: per account
     result_page_bytes: int = 8 * 1024 * 1024  #: a page of results ends here, whatever its limit

@@ -26,7 +26,6 @@ from computepool.core.jobs.lifecycle import (
     may_become,
 )
 
-ENDED_WITHOUT_REPORT = (AttemptState.EXPIRED, AttemptState.SUPERSEDED)
 JOB_FAULTS = (Reason.EXIT_NONZERO, Reason.EXCEPTION, Reason.SIGNAL, Reason.TIMEOUT, Reason.OUT_OF_MEMORY)
 
 SAID, NEVER = "digest", None

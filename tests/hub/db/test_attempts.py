@@ -167,10 +167,6 @@ async def test_what_a_node_holds_can_be_granted_once_more(store: Store) -> None:
         lambda connection: attempt_rows.live_attempts_of_job(connection, job_of(ids[0]))
     )
     assert [row.id for row in of_job] == [ids[0]]
-    by_node = await store.read(
-        lambda connection: attempt_rows.running_on(connection, [node_id, "node_other"])
-    )
-    assert sorted(row.id for row in by_node[node_id]) == [ids[0], ids[2]]
 
 
 async def test_only_the_jobs_own_failures_count_against_it(store: Store, clock: FakeClock) -> None:

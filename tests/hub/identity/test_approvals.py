@@ -19,7 +19,6 @@ from tests.hub.untouched import untouched
 from tests.payouts.earning import LEAST, earn
 
 ALL = "payouts,top-ups,roles"
-SECOND_KEY = "second"
 
 
 class Two:

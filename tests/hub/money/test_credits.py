@@ -44,16 +44,6 @@ async def hub(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) 
         assert check(hub.hub.settings) == []
 
 
-@pytest.fixture
-async def sam(hub: HubDouble) -> httpx2.AsyncClient:
-    return await hub.account("sam", "submitter")
-
-
-@pytest.fixture
-async def pia(hub: HubDouble) -> httpx2.AsyncClient:
-    return await hub.account("pia", "provider")
-
-
 # what an account has
 
 

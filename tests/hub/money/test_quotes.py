@@ -34,16 +34,6 @@ async def hub(tmp_path: Path, clock: FakeClock) -> AsyncIterator[HubDouble]:
         assert check(hub.hub.settings) == []
 
 
-@pytest.fixture
-async def sam(hub: HubDouble) -> httpx2.AsyncClient:
-    return await hub.account("sam", "submitter")
-
-
-@pytest.fixture
-async def pia(hub: HubDouble) -> httpx2.AsyncClient:
-    return await hub.account("pia", "provider")
-
-
 async def quoted(client: httpx2.AsyncClient, **request: Any) -> dict[str, Any]:
     answer = await client.post("/quotes", json=request)
     assert answer.status_code == 200, answer.text

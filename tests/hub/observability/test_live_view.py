@@ -32,16 +32,6 @@ async def hub(tmp_path: Path) -> AsyncIterator[HubDouble]:
         yield running
 
 
-@pytest.fixture
-async def sam(hub: HubDouble) -> httpx2.AsyncClient:
-    return await hub.account("sam", "submitter")
-
-
-@pytest.fixture
-async def pia(hub: HubDouble) -> httpx2.AsyncClient:
-    return await hub.account("pia", "provider")
-
-
 def clock_of(hub: HubDouble) -> FakeClock:
     assert isinstance(hub.hub.clock, FakeClock)
     return hub.hub.clock

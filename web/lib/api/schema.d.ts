@@ -6287,7 +6287,7 @@ export interface components {
         };
         /**
          * RekeyRequest
-         * @description A node's new key, signed by itself and by the key that it replaces (see protocol/hubkeys.py).
+         * @description A node's new key, signed by itself and by the key that it replaces (see protocol/hub_keys.py).
          */
         RekeyRequest: {
             /** Public Key */

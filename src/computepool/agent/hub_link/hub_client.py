@@ -19,6 +19,7 @@ from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.hub_link import compat
 from computepool.agent.hub_link.identity import Identity
+from computepool.core.backoff import doubled
 from computepool.core.errors import ERRORS_BY_CODE, BadRequest, ComputePoolError, Unauthenticated, Unavailable
 from computepool.protocol.accounts import Problem
 from computepool.protocol.artifacts import UploadState
@@ -320,7 +321,7 @@ class Backoff:
         self._failures = 0
 
     def delay_s(self, error: ComputePoolError | None = None) -> float:
-        ceiling = min(self._limits.retry_max_s, self._limits.retry_base_s * (1 << min(self._failures, 30)))
+        ceiling = doubled(self._limits.retry_base_s, self._failures, most=self._limits.retry_max_s)
         self._failures += 1
         asked = 0.0 if error is None else error.retry_after_s or 0.0
         # What is no length of time at all (negative, not a number) counts as nothing asked.

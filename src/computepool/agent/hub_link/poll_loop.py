@@ -24,6 +24,7 @@ from computepool.agent.hub_link.keyring import Keyring
 from computepool.agent.hub_link.reporter import Reporter
 from computepool.agent.owner.manifest import manifest
 from computepool.agent.owner.owner_console import Watcher
+from computepool.core.backoff import doubled
 from computepool.core.errors import ComputePoolError, Unauthenticated
 from computepool.core.jobs.lifecycle import Reason, Verdict
 from computepool.core.resources import NodeState
@@ -270,9 +271,7 @@ class NodeLoop:
     async def _pace(self, reply: NextReply, asked_at: float, *, wait_ms: int) -> None:
         """Polls are sent at once, unless there is work in hand, or the hub answers early with nothing to do."""
         if self._refusals:
-            delay_s = min(
-                self._limits.retry_max_s, self._limits.retry_base_s * (1 << min(self._refusals, 10))
-            )
+            delay_s = doubled(self._limits.retry_base_s, self._refusals, most=self._limits.retry_max_s)
             await asyncio.sleep(self._clock.fraction() * delay_s)
             return
         if reply.grants:

@@ -67,8 +67,6 @@ class Limits:
     #: Each of /tmp and /dev/shm. They are held in memory and count against `memory_mb`.
     tmp_mb: int = 64
     open_files: int = 1024
-    #: stdout and stderr together. The executor counts them and calls `kill(Status.OUTPUT_LIMIT)`.
-    output_bytes: int = 4 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

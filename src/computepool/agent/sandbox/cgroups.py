@@ -14,7 +14,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 BASE = "computepool"
 _CPU_PERIOD_US = 100_000
@@ -258,14 +258,6 @@ class CgroupV2(Cgroup):
 
     def _limit_cpu(self, quota_us: int) -> None:
         self._write("cpu", "cpu.max", f"{'max' if quota_us < 0 else quota_us} {_CPU_PERIOD_US}")
-
-
-class CgroupMaker(Protocol):
-    @property
-    def kind(self) -> str: ...
-
-    def make(self) -> Cgroup:
-        """A new, empty cgroup with a name of its own."""
 
 
 @dataclass(frozen=True, slots=True)

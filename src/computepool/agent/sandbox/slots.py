@@ -254,8 +254,6 @@ class SlotPool:
         self._busy: set[Slot] = set()
         found = cgroups.detect() if config.cgroups else cgroups.CgroupsUnavailable("switched off", "")
         self._maker = found if isinstance(found, cgroups.Maker) else None
-        #: Why there are no cgroups, if there are none.
-        self.cgroups_missing = found if isinstance(found, cgroups.CgroupsUnavailable) else None
 
     def resident_max_mb(self, limits: Limits) -> int:
         """What all processes of a job may hold where no cgroup counts, the backend's own included."""

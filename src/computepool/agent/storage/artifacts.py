@@ -27,6 +27,7 @@ from computepool.core.errors import (
     Unauthenticated,
     Unavailable,
 )
+from computepool.protocol.file_digest import file_digest
 
 _log = logging.getLogger(__name__)
 
@@ -106,7 +107,7 @@ class ArtifactCache:
             except ComputePoolError:
                 part.unlink(missing_ok=True)  # What the hub does not go on with is of no use.
                 raise
-        if await asyncio.to_thread(_sha256, part) != digest:
+        if await asyncio.to_thread(file_digest, part) != digest:
             part.unlink()
             raise BadRequest(f"The hub sent other bytes than {digest[:12]}… stands for.")
         part.rename(path)
@@ -231,8 +232,3 @@ def sha256_of(fd: int, size: int) -> str:
         hasher.update(chunk)
         offset += len(chunk)
     return hasher.hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

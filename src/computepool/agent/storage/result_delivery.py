@@ -34,6 +34,7 @@ from computepool.core.errors import (
 )
 from computepool.core.words import byte_size
 from computepool.protocol.base import TEXT_MAX
+from computepool.protocol.file_digest import file_digest
 from computepool.protocol.jobs import home_folder
 from computepool.protocol.jobs.groups import (
     DIGESTS_MAX,
@@ -351,7 +352,7 @@ class _Pull:
                 if tries <= 0:
                     raise
                 await asyncio.sleep(backoff.delay_s(error))
-        if await asyncio.to_thread(_sha256, part) != digest:
+        if await asyncio.to_thread(file_digest, part) != digest:
             part.unlink()
             raise BadRequest(f"The hub sent other bytes than {digest[:12]}… stands for.")
 
@@ -370,7 +371,7 @@ class _Pull:
     def _conclude(self, round_: int, folder: str) -> ArrivalRequest:
         """The list of all that is here, and what the hub is told of it."""
         remove_tree(self.folder / _PARTS)
-        own = [(_sha256(self.folder / name), name) for name in (SUMMARY, RESULTS)]
+        own = [(file_digest(self.folder / name), name) for name in (SUMMARY, RESULTS)]
         text = "".join(f"{digest}  {path}\n" for digest, path in [*own, *sorted(self._manifest, key=_path)])
         (self.folder / MANIFEST).write_text(text, encoding="utf-8")
         digests = sorted({digest for digest, _ in self._manifest})
@@ -432,12 +433,7 @@ def _is_whole(folder: Path, manifest: str) -> bool:
 
 def _is_here(path: Path, digest: str) -> bool:
     """These bytes, and not others that an earlier try put there: a place may depend on what else there is."""
-    return path.is_file() and not path.is_symlink() and _sha256(path) == digest
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return path.is_file() and not path.is_symlink() and file_digest(path) == digest
 
 
 def _size_of(path: Path) -> int:

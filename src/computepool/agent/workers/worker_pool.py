@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 from pathlib import Path
 
@@ -20,8 +19,6 @@ from computepool.agent.storage.artifacts import ArtifactCache
 from computepool.agent.storage.folders import WorkFolders
 from computepool.agent.storage.sweeper import Sweeper
 from computepool.agent.workers.workers import OUTPUT_FILE_MAX, WorkerHandle, channel_pair, output_file
-
-_log = logging.getLogger(__name__)
 
 _CHANNEL_FD = 3
 

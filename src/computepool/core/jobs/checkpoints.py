@@ -7,7 +7,7 @@ was really used, as the hub's clock saw it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -139,7 +139,3 @@ def contributions(
         money -= parts[-1].charge
         longest_ms -= billed
     return tuple(parts)
-
-
-def spent(parts: Sequence[RunPart]) -> int:
-    return sum(part.charge for part in parts)

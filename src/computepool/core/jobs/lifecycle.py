@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from computepool.core.backoff import doubled
+
 
 class JobKind(StrEnum):
     SCRIPT = "script"  #: a file with an interpreter line, or Python
@@ -217,7 +219,7 @@ def after_failure(
 
 def _backoff_ms(failures: int, limits: RetryLimits, jitter: float) -> int:
     """Exponential, with the upper half jittered: retries spread out, yet never come at once."""
-    ceiling = min(limits.backoff_max_ms, limits.backoff_base_ms * (1 << min(failures - 1, 30)))
+    ceiling = doubled(limits.backoff_base_ms, failures - 1, most=limits.backoff_max_ms)
     return ceiling // 2 + int(ceiling // 2 * jitter)
 
 

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from computepool.core.backoff import doubled
 from computepool.core.errors import BadRequest
 from computepool.core.money.money import CREDIT, format_credits
 
@@ -274,7 +275,7 @@ def judge_absence(*, why: Why, known: bool, silent_ms: int, certain_ms: int) -> 
 
 def retry_after_ms(tries: int, *, base_ms: int, max_ms: int) -> int:
     """Twice as long each time."""
-    return min(max_ms, base_ms << min(max(tries - 1, 0), 30))
+    return doubled(base_ms, tries - 1, most=max_ms)
 
 
 # reasons as they are stored: a word, and what somebody added

@@ -36,7 +36,8 @@ def chosen_by_pool(fleet: Fleet, shape: Shape) -> bool:
     """Whether who runs this is the pool's choice. The submitter's own nodes are nobody's choice but his."""
     rows = slice(0, fleet.rows)
     able = could_run(fleet, shape, rows) & affordable(fleet, shape, rows)
-    needs = replace(shape, requirements=_without_wishes(shape.requirements), ceiling=None)
+    wanted = replace(shape.requirements.without_wishes(), node="", mesh_version="")
+    needs = replace(shape, requirements=wanted, ceiling=None)
     return is_open(
         able=_owners(fleet, shape, able),
         proven=_owners(fleet, shape, able & ~fleet.table.newcomer[rows]),
@@ -48,18 +49,3 @@ def chosen_by_pool(fleet: Fleet, shape: Shape) -> bool:
 def _owners(fleet: Fleet, shape: Shape, mask: Mask) -> int:
     found = np.unique(fleet.table.owner[: fleet.rows][mask])
     return int(np.count_nonzero(found != fleet.accounts.find(shape.account)))
-
-
-def _without_wishes(wanted: Requirements) -> Requirements:
-    """What it needs to run stays; whom it would like to run it, by what nodes say of themselves, does not."""
-    return replace(
-        wanted,
-        tiers=frozenset(),
-        regions=frozenset(),
-        tags=frozenset(),
-        exclude_tags=frozenset(),
-        properties=frozenset(),
-        exclude_nodes=frozenset(),
-        node="",
-        mesh_version="",
-    )

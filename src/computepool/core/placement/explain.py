@@ -22,14 +22,12 @@ from computepool.core.resources import Shape
 from computepool.core.words import counted
 
 __all__ = [
-    "Blocker",
     "Change",
     "Explanation",
     "FailedGate",
     "GateReport",
     "NodeVerdict",
     "ShapeVerdict",
-    "blockers",
     "explain",
     "explain_node",
     "named",
@@ -114,16 +112,6 @@ class ShapeVerdict:
     ok: bool
     failed: tuple[FailedGate, ...]
     reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blocker:
-    """What keeps waiting jobs from a node."""
-
-    gate: str
-    jobs: int  #: waiting jobs that fail this gate here
-    jobs_only: int  #: of these, the ones that fail no other
-    have: str
 
 
 def without_moot_price(fleet: Fleet, shape: Shape) -> Shape:
@@ -219,20 +207,6 @@ def explain_node(fleet: Fleet, node_id: str, shapes: Mapping[Shape, int]) -> lis
             )
         )
     return result
-
-
-def blockers(verdicts: Iterable[ShapeVerdict]) -> list[Blocker]:
-    """What keeps the most waiting jobs from a node, first what keeps them alone: the thing to change."""
-    jobs: dict[str, int] = {}
-    alone: dict[str, int] = {}
-    have: dict[str, str] = {}
-    for verdict in verdicts:
-        for gate in verdict.failed:
-            jobs[gate.gate] = jobs.get(gate.gate, 0) + verdict.queued
-            alone[gate.gate] = alone.get(gate.gate, 0) + (verdict.queued if len(verdict.failed) == 1 else 0)
-            have.setdefault(gate.gate, gate.have)
-    found = [Blocker(gate=gate, jobs=jobs[gate], jobs_only=alone[gate], have=have[gate]) for gate in jobs]
-    return sorted(found, key=lambda blocker: (-blocker.jobs_only, -blocker.jobs, blocker.gate))
 
 
 def _reports(shape: Shape, verdicts: Verdicts) -> Iterable[GateReport]:

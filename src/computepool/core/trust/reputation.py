@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from computepool.core.backoff import doubled
 from computepool.core.jobs.lifecycle import NODE_FAULTS
 from computepool.core.money.money import CREDIT
 from computepool.core.trust import violations
@@ -301,7 +302,7 @@ def cool_off_ms(faults: int, *, limit: int, base_ms: int, max_ms: int) -> int:
     """The breaker: how long a node rests after so many faults in a row. Doubles with each; 0: it goes on."""
     if faults < limit:
         return 0
-    return min(max_ms, base_ms << min(30, faults - limit))
+    return doubled(base_ms, faults - limit, most=max_ms)
 
 
 # events

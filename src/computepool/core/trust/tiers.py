@@ -173,7 +173,6 @@ _FAMILIES: tuple[tuple[str, str], ...] = (
     (r"(rtx|gtx|titan|rx|arc)-.*", "desktop card"),
 )
 OTHER_FAMILY = "other card"
-FAMILIES = (*(family for _, family in _FAMILIES), OTHER_FAMILY)
 
 _COMPILED = tuple((re.compile(pattern), tier) for pattern, tier in GPU_PATTERNS)
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
@@ -196,7 +195,7 @@ def speed_of(tier: str) -> int:
 
 
 def family_of(tier: str) -> str:
-    """The kind of hardware in words: one of `FAMILIES`."""
+    """The kind of hardware in words."""
     return next((family for pattern, family in _FAMILIES if re.fullmatch(pattern, tier)), OTHER_FAMILY)
 
 

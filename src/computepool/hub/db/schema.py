@@ -87,16 +87,6 @@ def differences(url: str) -> list[object]:
         engine.dispose()
 
 
-def new_revision(url: str, *, message: str, number: str) -> None:
-    """For developers: write the next migration from what tables.py says and a migrated database lacks."""
-    engine = dialect.make_writer(url)
-    try:
-        with engine.begin() as connection:
-            command.revision(_config(connection), message, autogenerate=True, rev_id=number)
-    finally:
-        engine.dispose()
-
-
 def _config(connection: Connection) -> Config:
     config = Config()
     config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))

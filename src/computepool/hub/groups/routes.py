@@ -9,6 +9,7 @@ from fastapi import Body, Query, Request
 from computepool.hub.groups import collector, groups, messages, result_delivery, summaries
 from computepool.hub.groups.summaries import Which
 from computepool.hub.http.dependencies import (
+    PAGE_MAX,
     Cursor,
     DispatcherDep,
     HubDep,
@@ -116,7 +117,7 @@ async def get_results(
     *,
     after: Seq = 0,
     wait_ms: WaitMs,
-    limit: Limit = 500,
+    limit: Limit = PAGE_MAX,
 ) -> ResultPage:
     return await groups.results(hub, principal, group_id, after=after, limit=limit, wait_ms=wait_ms)
 

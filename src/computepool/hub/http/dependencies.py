@@ -26,6 +26,8 @@ PREFIXED_COOKIE = f"__Secure-{COOKIE}"
 #: Ids and cursors. Checked before they reach the database, which has its own idea of what a text may contain.
 ID_PATTERN = "^[A-Za-z0-9_-]+$"
 SEQ_MAX = 2**62
+PAGE_MAX = 500
+KEY_MAX = 200  #: characters of an idempotency key
 WAIT_MAX_MS = 60_000
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 #: In a request's scope: under which policy its caller was let in already, and who it is.
@@ -199,7 +201,7 @@ async def remembered(
     idempotency_key: Annotated[
         str,
         Header(
-            max_length=200,
+            max_length=KEY_MAX,
             pattern=r"^[\x20-\x7e]*$",
             description="The same key with the same body gets the same reply, and one effect",
         ),
@@ -237,7 +239,7 @@ Either = Annotated[Principal | NodePrincipal, Depends(Allow(Action.SIGNED_IN_OR_
 EitherSends = Annotated[Principal | NodePrincipal, Depends(Allow(Action.SIGNED_IN_OR_NODE, Scope.SUBMIT))]
 RememberedDep = Annotated[Remembered, Depends(remembered)]
 
-Limit = Annotated[int, Query(ge=1, le=500)]
+Limit = Annotated[int, Query(ge=1, le=PAGE_MAX)]
 WaitMs = Annotated[int, Depends(bounded_wait)]
 Cursor = Annotated[
     str | None, Query(max_length=2_000, pattern=ID_PATTERN, description="`next` of the page before")

@@ -7,7 +7,6 @@ nodes, jobs and groups; both call the same functions, under the same policies. W
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar, cast
@@ -19,10 +18,18 @@ from starlette.types import Receive, Scope, Send
 from computepool.core.errors import ComputePoolError
 from computepool.hub.groups import groups
 from computepool.hub.http.bodies import Bodies, replay
-from computepool.hub.http.dependencies import SEQ_MAX, WAIT_MAX_MS, Allow, for_body, remembered, shorten
+from computepool.hub.http.dependencies import (
+    KEY_MAX,
+    PAGE_MAX,
+    SEQ_MAX,
+    WAIT_MAX_MS,
+    Allow,
+    remembered,
+    shorten,
+)
 from computepool.hub.http.errors import invalid, refusal, surprise
 from computepool.hub.http.headers import SafeHeaders, added
-from computepool.hub.http.rate_limit import seen_from, take_submission
+from computepool.hub.http.rate_limit import seen_from
 from computepool.hub.identity.access import Action, NodePrincipal, Principal
 from computepool.hub.identity.sign_in import Authenticator
 from computepool.hub.jobs import routes as job_routes
@@ -30,13 +37,12 @@ from computepool.hub.nodes import routes as node_routes
 from computepool.protocol.jobs.jobs import SubmitRequest
 from computepool.protocol.nodes.nodes import CompleteRequest, NextRequest
 
-logger = logging.getLogger(__name__)
 _API = "/api/v1"
 _HEADERS = [(b"content-type", b"application/json")]
 _RESULTS = re.compile(rf"{_API}/groups/([\w-]{{1,64}})/results", re.ASCII)
 #: What may be said of the results that are wanted, and the range of it.
-_WANTED = {"after": (0, SEQ_MAX), "limit": (1, 500), "wait_ms": (0, WAIT_MAX_MS)}
-_KEY = re.compile(rb"[\x20-\x7e]{0,200}")
+_WANTED = {"after": (0, SEQ_MAX), "limit": (1, PAGE_MAX), "wait_ms": (0, WAIT_MAX_MS)}
+_KEY = re.compile(rb"[\x20-\x7e]{0,%d}" % KEY_MAX)
 
 _ANSWER = "computepool.answer"
 Said = TypeVar("Said", NextRequest, CompleteRequest)
@@ -171,10 +177,8 @@ class HotRoutes(FastAPI):
             parsed = SubmitRequest.model_validate_json(body)
         except ValidationError:
             raise _Unreadable(body) from None
-        take_submission(request, principal.account_id)
-        key = for_body(await remembered(request, request.headers.get("idempotency-key", "")), principal, body)
-        hub, dispatcher = self.state.hub, self.state.dispatcher
-        reply = await job_routes.accept(hub, principal, parsed, dispatcher=dispatcher, remembered=key)
+        key = await remembered(request, request.headers.get("idempotency-key", ""))
+        reply = await job_routes.submitted(request, principal, parsed, key=key, sent=body)
         return reply.model_dump_json().encode()
 
     async def _results(self, scope: Scope, group_id: str, wanted: dict[str, int]) -> bytes:
@@ -184,7 +188,7 @@ class HotRoutes(FastAPI):
             principal,
             group_id,
             after=wanted.get("after", 0),
-            limit=wanted.get("limit", 500),
+            limit=wanted.get("limit", PAGE_MAX),
             wait_ms=shorten(request, wanted.get("wait_ms", 0)),
         )
         return page.model_dump_json().encode()

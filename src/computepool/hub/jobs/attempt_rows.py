@@ -233,14 +233,3 @@ def overdue_attempts(connection: Connection, *, now_ms: int, limit: int) -> Sequ
         .limit(limit)
     )
     return connection.execute(statement).all()
-
-
-def running_on(connection: Connection, node_ids: Sequence[str]) -> dict[str, list[AnyRow]]:
-    """Live attempts by node, for the operator's view of the queue."""
-    statement = select(attempts.c.id, attempts.c.job_id, attempts.c.node_id, attempts.c.state).where(
-        IS_LIVE, dialect.among(connection, attempts.c.node_id, node_ids)
-    )
-    found: dict[str, list[AnyRow]] = {}
-    for row in connection.execute(statement):
-        found.setdefault(row.node_id, []).append(row)
-    return found

@@ -73,13 +73,19 @@ async def submit(
     request: Request,
     body: Annotated[SubmitRequest, Body(openapi_examples=examples.SUBMIT)],
     principal: Submitter,
-    hub: HubDep,
-    dispatcher: DispatcherDep,
     key: RememberedDep,
 ) -> SubmitReply:
+    return await submitted(request, principal, body, key=key, sent=await request.body())
+
+
+async def submitted(
+    request: Request, principal: Principal, body: SubmitRequest, *, key: Remembered, sent: bytes
+) -> SubmitReply:
+    """`sent`: the body as it came, which the key is for."""
     take_submission(request, principal.account_id)
-    remembered = for_body(key, principal, await request.body())
-    return await accept(hub, principal, body, dispatcher=dispatcher, remembered=remembered)
+    state = request.app.state
+    remembered = for_body(key, principal, sent)
+    return await accept(state.hub, principal, body, dispatcher=state.dispatcher, remembered=remembered)
 
 
 async def accept(

@@ -21,7 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from computepool.core.errors import InvariantViolation
-from computepool.core.jobs.lifecycle import AttemptState, JobState, Reason
+from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.hub.artifacts import inline_rows
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
@@ -30,7 +30,6 @@ from computepool.hub.db.tables import IS_OPEN, IS_QUEUED, jobs, specs
 from computepool.protocol.jobs.filters import JobFilter
 
 _HELD = [JobState.LEASED.value, JobState.RUNNING.value]
-_LIVE = [AttemptState.LEASED.value, AttemptState.RUNNING.value]
 
 #: To nodes, and for where it may run, a hub job is a job of whoever it is about.
 SHOWN_ACCOUNT = func.coalesce(jobs.c.behalf, jobs.c.account_id).label("shown_account")

@@ -7,7 +7,7 @@ span of numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,16 +75,6 @@ def statement(
     picked = _sides(connection, account_id, wanted, before=before, limit=limit)
     rows = connection.execute(select(*picked.columns).distinct().order_by(picked.c.seq.desc()).limit(limit))
     return rows.all()
-
-
-def statement_in_order(
-    connection: Connection, account_id: str, wanted: Filter, *, page: int
-) -> Iterator[AnyRow]:
-    """All of it, the newest first, a page at a time: an export may be longer than memory."""
-    before: int | None = None
-    while rows := statement(connection, account_id, wanted, before=before, limit=page):
-        yield from rows
-        before = rows[-1].seq
 
 
 def sums(connection: Connection, account_id: str, wanted: Filter) -> Sequence[AnyRow]:

@@ -25,6 +25,7 @@ import httpx2
 import psutil
 
 from computepool.core import network
+from computepool.core.backoff import doubled
 from computepool.core.network import Address
 from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Tx
@@ -283,6 +284,6 @@ def retry_ms(hub: Hub, tries: int) -> int:
     """Of a webhook, whatever waits for it. Doubled each time, with jitter: receivers that come back must not be met by
     everybody at once."""
     settings = hub.settings
-    full_s = min(settings.webhook_retry_max_s, settings.webhook_retry_base_s * 2 ** min(tries - 1, 30))
+    full_s = doubled(settings.webhook_retry_base_s, tries - 1, most=settings.webhook_retry_max_s)
     jitter = int.from_bytes(hub.clock.entropy(2), "big") / 65_535
     return int(full_s * 1000 * (0.5 + jitter / 2))

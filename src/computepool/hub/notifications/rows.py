@@ -87,11 +87,6 @@ def news(connection: Connection, hook: AnyRow, *, limit: int) -> Sequence[AnyRow
     return connection.execute(statement).all()
 
 
-def names_of_groups(connection: Connection, ids: Sequence[str]) -> dict[str, str]:
-    found = connection.execute(select(groups.c.id, groups.c.name).where(groups.c.id.in_(ids)))
-    return {row.id: row.name for row in found}
-
-
 def keys_of_jobs(connection: Connection, ids: Sequence[str]) -> dict[str, AnyRow]:
     found = connection.execute(
         select(jobs.c.id, jobs.c.key, jobs.c.name, jobs.c.errand).where(jobs.c.id.in_(ids))

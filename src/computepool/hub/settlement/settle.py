@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from computepool.core.backoff import doubled
 from computepool.core.errors import Forbidden
 from computepool.core.jobs.lifecycle import (
     CONTESTED,
@@ -427,7 +428,7 @@ class _Settling:
             # Given back, stopped although the job was not cancelled, or short of time that an earlier attempt claimed:
             # it simply waits again, at nobody's cost.
             # Each time a little later: a node that only ever gives back must not keep the hub busy.
-            delay_ms = min(_GIVEN_BACK_MAX_MS, _GIVEN_BACK_MS << min(job.attempt_no, 20))
+            delay_ms = doubled(_GIVEN_BACK_MS, job.attempt_no, most=_GIVEN_BACK_MAX_MS)
             transitions.requeue(
                 self.tx,
                 job,

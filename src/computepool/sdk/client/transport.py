@@ -17,6 +17,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 import httpx2
 from pydantic import BaseModel, ValidationError
 
+from computepool.core.backoff import doubled
 from computepool.protocol.accounts import Problem
 from computepool.sdk.errors import (
     ComputePoolError,
@@ -252,7 +253,7 @@ class _Attempt:
         asked_s = self.error.retry_after_s if isinstance(self.error, ComputePoolError) else None
         if asked_s is not None:
             return asked_s * _JITTER.uniform(1.0, 1.2)  # not all clients at the same moment
-        return _JITTER.uniform(0, min(_BACKOFF_MAX_S, _BACKOFF_BASE_S * 2 ** min(number, 16)))
+        return _JITTER.uniform(0, doubled(_BACKOFF_BASE_S, number, most=_BACKOFF_MAX_S))
 
 
 def raise_for_problem(reply: httpx2.Response) -> None:

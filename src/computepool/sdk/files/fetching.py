@@ -6,7 +6,6 @@ person's: these are opened. Its manifest, which tells what lies there, is writte
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from computepool.protocol import sealing
+from computepool.protocol.file_digest import file_digest
 from computepool.protocol.jobs import home_folder
 from computepool.protocol.jobs.groups import GroupItem, GroupSummary
 from computepool.protocol.jobs.home_folder import MANIFEST, RESULTS, SUMMARY, Placed
@@ -62,7 +62,7 @@ def fetch_group(
             if progress is not None:
                 progress(fetched)
     part.replace(target / RESULTS)
-    own = [(_sha256(target / name), name) for name in (SUMMARY, RESULTS)]
+    own = [(file_digest(target / name), name) for name in (SUMMARY, RESULTS)]
     text = "".join(f"{digest}  {path}\n" for digest, path in [*own, *manifest])
     (target / MANIFEST).write_text(text, encoding="utf-8")
     return fetched
@@ -104,7 +104,7 @@ def _fetch_files(
         target = fetched.folder.joinpath(*file.path.split("/"))
         wanted = opened.get(file.digest, file.digest)
         try:
-            if target.is_symlink() or not target.is_file() or _sha256(target) != wanted:
+            if target.is_symlink() or not target.is_file() or file_digest(target) != wanted:
                 wanted = _fetch_file(pool, file, target, job_id=item.job_id or "")
         except NotFound:
             fetched.missing.append(file.digest)
@@ -127,9 +127,4 @@ def _fetch_file(pool: Pool, file: Placed, target: Path, *, job_id: str) -> str:
     """The SHA-256 of what lies there then: of a sealed file, which is opened, it is not the hub's."""
     about = About(job_id, sealing.OUTPUT if file.name else sealing.RESULT, file.name)
     pool.artifacts.get(file.digest, target, about=about)
-    return _sha256(target)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return file_digest(target)

@@ -17,6 +17,7 @@ from computepool.sdk.client.amounts import Credits, microcredits
 from computepool.sdk.client.sizes import megabytes, seconds
 from computepool.sdk.errors import BadRequest
 from computepool.sdk.files.sealing import recipient
+from computepool.sdk.runtime.nested import SIZES, WORD_LISTS
 
 if TYPE_CHECKING:
     from computepool.sdk.jobs.futures import JobFuture
@@ -132,23 +133,14 @@ def typed(options: JobOptions) -> Mapping[str, Any]:
 def needs(options: JobOptions, *, python: str | None = None) -> Needs:
     plain = typed(options)
     given: dict[str, Any] = {word: plain[word] for word in _SAME_IN_NEEDS if word in plain}
-    given |= {field: megabytes(plain[word], what=word) for word, field in _SIZES.items() if word in plain}
-    given |= {field: words(plain[word]) for word, field in _WORD_LISTS.items() if word in plain}
+    given |= {field: megabytes(plain[word], what=word) for word, field in SIZES.items() if word in plain}
+    given |= {field: words(plain[word]) for word, field in WORD_LISTS.items() if word in plain}
     if "properties" in plain:
         given["properties"] = dict(plain["properties"])
     return validate(Needs, python=python, **given)
 
 
 _SAME_IN_NEEDS = ("cores", "gpus", "host", "mesh_version", "isolation")
-_SIZES = {"ram": "ram_mb", "disk": "disk_mb", "vram": "vram_mb"}
-_WORD_LISTS = {
-    "tier": "tiers",
-    "region": "regions",
-    "tags": "tags",
-    "prefer_tags": "prefer_tags",
-    "exclude_tags": "exclude_tags",
-    "exclude_hosts": "exclude_hosts",
-}
 
 
 _SAME_IN_SPEC = ("name", "allow_pickle", "checkpoints", "moves", "children")

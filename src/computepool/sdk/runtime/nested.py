@@ -334,8 +334,8 @@ def _pickle(thing: Any) -> str:
 # options, as `pool.submit` outside takes them
 
 _SAME_NEEDS = ("cores", "gpus", "host", "isolation")
-_SIZES = {"ram": "ram_mb", "disk": "disk_mb", "vram": "vram_mb"}
-_LISTS = {
+SIZES = {"ram": "ram_mb", "disk": "disk_mb", "vram": "vram_mb"}
+WORD_LISTS = {
     "tier": "tiers",
     "region": "regions",
     "tags": "tags",
@@ -348,7 +348,7 @@ _SPEC_LISTS = ("dependencies", "net", "labels")
 _SAME_TERMS = ("retries", "priority", "verify", "confidence")
 _OPTIONS = frozenset(
     {
-        *_SAME_NEEDS, *_SIZES, *_LISTS, *_SAME_SPEC, *_SPEC_LISTS, *_SAME_TERMS,
+        *_SAME_NEEDS, *SIZES, *WORD_LISTS, *_SAME_SPEC, *_SPEC_LISTS, *_SAME_TERMS,
         "name", "timeout", "ttl", "budget", "max_price", "children_budget", "after", "group", "detached",
     }
 )  # fmt: skip
@@ -360,8 +360,8 @@ def _words(value: Any) -> list[str]:
 
 def _spec(options: Mapping[str, Any], kind: str) -> dict[str, Any]:
     needs: dict[str, Any] = {word: options[word] for word in _SAME_NEEDS if word in options}
-    needs |= {field: megabytes(options[word], what=word) for word, field in _SIZES.items() if word in options}
-    needs |= {field: _words(options[word]) for word, field in _LISTS.items() if word in options}
+    needs |= {field: megabytes(options[word], what=word) for word, field in SIZES.items() if word in options}
+    needs |= {field: _words(options[word]) for word, field in WORD_LISTS.items() if word in options}
     if kind in ("function", "class"):  # what is pickled here can be loaded by the same version alone
         needs["python"] = f"{sys.version_info.major}.{sys.version_info.minor}"
     made: dict[str, Any] = {"needs": needs} | {word: options[word] for word in _SAME_SPEC if word in options}

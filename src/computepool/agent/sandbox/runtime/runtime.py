@@ -64,10 +64,6 @@ class Runtime:
         return self.path / "bin" / "python3"
 
     @property
-    def python_inside(self) -> str:
-        return f"{INSIDE}/bin/python3"
-
-    @property
     def short(self) -> str:
         return self.digest[:12]
 

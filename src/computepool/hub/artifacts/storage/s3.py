@@ -37,7 +37,6 @@ PART_MIN_BYTES = 5 * 1024 * 1024
 #: More pieces than this are not put together: the service takes 10 000 parts.
 PIECES_MAX = 9_000
 _DELETE_MAX = 1_000
-_LIST_MAX = 1_000
 _COPIES_AT_A_TIME = 4
 _CONNECTIONS_MAX = 32
 _CLAIM = "pool"
