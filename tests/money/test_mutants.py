@@ -16,7 +16,7 @@ from tests.core.money import test_pricing
 from tests.money.conftest import Fresh
 from tests.money.test_machine import Money, tell
 
-CORE, STORE, SERVICES = "computepool.core", "computepool.hub.store", "computepool.hub.services"
+CORE, HUB = "computepool.core.money", "computepool.hub"
 
 
 class OnSqlite(Money):
@@ -32,18 +32,18 @@ class Mutant:
 
 
 MUTANTS = {
-    "a release is skipped": Mutant(f"{SERVICES}.holds:release", "if job.hold:", "if False:"),
+    "a release is skipped": Mutant(f"{HUB}.money.holds:release", "if job.hold:", "if False:"),
     "a settlement's key does not name the job": Mutant(
-        f"{SERVICES}.holds:settle_key", 'f"settle:{job_id}"', '"settle:"'
+        f"{HUB}.money.holds:settle_key", 'f"settle:{job_id}"', '"settle:"'
     ),
     "only the first of several jobs is held for": Mutant(
-        f"{SERVICES}.holds:place", "total = each * len(job_ids)", "total = each"
+        f"{HUB}.money.holds:place", "total = each * len(job_ids)", "total = each"
     ),
     "the submitter is paid": Mutant(
-        f"{SERVICES}.holds:settle", "owner_id=first.owner_id", "owner_id=job.account_id"
+        f"{HUB}.money.holds:settle", "owner_id=first.owner_id", "owner_id=job.account_id"
     ),
     "a job may cost more than was held": Mutant(
-        f"{SERVICES}.holds:is_overspent", "> for_one_run(job)", "> float('inf')"
+        f"{HUB}.money.holds:is_overspent", "> for_one_run(job)", "> float('inf')"
     ),
     "a node is believed beyond the hub's clock": Mutant(
         f"{CORE}.pricing:billed_ms",
@@ -86,28 +86,30 @@ MUTANTS = {
         f"{CORE}.ledger:hold", "Leg(owner(account_id)", "Leg(user(account_id)"
     ),
     "earnings mature again and again": Mutant(
-        f"{SERVICES}.credits:_matured_pay", "ledger_rows.matured_up_to(connection, account_id)", "0"
+        f"{HUB}.money.credits:_matured_pay", "ledger_rows.matured_up_to(connection, account_id)", "0"
     ),
     "earnings mature at once": Mutant(
-        f"{SERVICES}.credits:_matures_before", "round(hub.settings.holdback_s * 1000)", "0"
+        f"{HUB}.money.credits:_matures_before", "round(hub.settings.holdback_s * 1000)", "0"
     ),
     "a top-up is not remembered": Mutant(
-        f"{SERVICES}.credits:top_up",
+        f"{HUB}.money.credits:top_up",
         "once(tx, remembered, lambda: effect(tx), model=TopUpReply)",
         "effect(tx)",
     ),
-    "a rejected payout is kept": Mutant(f"{SERVICES}.payouts:move", "elif to in RETURNED:", "elif False:"),
+    "a rejected payout is kept": Mutant(
+        f"{HUB}.money.payouts.payouts:move", "elif to in RETURNED:", "elif False:"
+    ),
     "a payout is reserved from what was bought": Mutant(
         f"{CORE}.ledger:reserve_payout", "owner(account_id)", "user(account_id)"
     ),
     "the chain is not carried on": Mutant(
-        f"{STORE}.booking:write", 'previous = row["hash"] = ', 'row["hash"] = '
+        f"{HUB}.money.booking:write", 'previous = row["hash"] = ', 'row["hash"] = '
     ),
     "a balance is not changed": Mutant(
-        f"{STORE}.booking:_change_balances", "if delta)", 'if delta and name != "platform:fees")'
+        f"{HUB}.money.booking:_change_balances", "if delta)", 'if delta and name != "platform:fees")'
     ),
     "a unit sees nothing of the one before": Mutant(
-        f"{STORE}.session:Tx.post", "self.changes.get(account, 0) + delta", "delta"
+        f"{HUB}.db.session:Tx.post", "self.changes.get(account, 0) + delta", "delta"
     ),
 }
 
