@@ -52,8 +52,8 @@ def test_the_agents_own_log_is_made_so() -> None:
     """With tracebacks, whose lines are their own."""
     program = (
         "import logging\n"
-        "from computepool.protocol import plainlog\n"
-        "plainlog.configure(logging.INFO, format='%(levelname)s %(message)s')\n"
+        "from computepool.protocol import plain_log\n"
+        "plain_log.configure(logging.INFO, format='%(levelname)s %(message)s')\n"
         "try:\n    raise ValueError('\\x1b[2J\\u202e')\n"
         "except ValueError:\n    logging.exception('job %s failed', 'a\\nb\\x9b')\n"
     )

@@ -20,12 +20,11 @@ from computepool.hub.settlement.verification import rechecks, sampling
 from tests.money.conftest import Fresh
 from tests.money.story import told
 from tests.money.test_machine import HOLDBACK_S, PICKS, TIMES, Money
-from tests.money.test_mutants import SERVICES, STORE, Mutant, plant
+from tests.money.test_mutants import CORE, HUB, Mutant, plant
 from tests.money.test_races import TOPOLOGIES, party, request, spoken
 from tests.money.twins import Twin
 
 HOUR_MS = 3_600_000
-CORE = "computepool.core"
 
 
 class WithTakeBacks(Money):
@@ -99,7 +98,7 @@ def test_any_story_of_taking_back(fresh: Fresh) -> None:
 
 MUTANTS = {
     "what has matured is taken back": Mutant(
-        f"{SERVICES}.holds:_has_matured",
+        f"{HUB}.money.holds:_has_matured",
         "pay.seq <= ledger_rows.matured_up_to(tx.connection, owner_id)",
         "False",
     ),
@@ -111,9 +110,9 @@ MUTANTS = {
         "Leg(earn(owner_id), user(account_id)",
         "Leg(earn(owner_id), owner(account_id)",
     ),
-    "what was taken back matures": Mutant(f"{STORE}.ledger:_pays", ", ~taken_back", ""),
+    "what was taken back matures": Mutant(f"{HUB}.money.ledger_rows:_pays", ", ~taken_back", ""),
     "the job does not say so": Mutant(
-        f"{SERVICES}.holds:take_back", "rechecks.set_taken_back(tx, job.id, pay.amount + fee)", "pass"
+        f"{HUB}.money.holds:take_back", "recheck_rows.set_taken_back(tx, job.id, pay.amount + fee)", "pass"
     ),
 }
 

@@ -182,7 +182,7 @@ _AGENT = """
 import os, sys, time
 from pathlib import Path
 from computepool.agent.sandbox.base import Limits, SandboxPolicy
-from computepool.agent.sandbox.{module} import {name}
+from computepool.agent.sandbox.backends.{module} import {name}
 from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.selftest.selftest import BACKENDS, Backend
 from computepool.agent.sandbox.slots import Slot, SandboxConfig
@@ -304,7 +304,7 @@ async def test_cancelled_waiting_leaves_the_loop_clean(process: ProcessSandbox, 
 _ORDINARY = """
 import contextlib, json, os, sys
 from pathlib import Path
-from computepool.agent.sandbox import selftest
+from computepool.agent.sandbox.selftest import selftest
 from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.selftest.selftest import BACKENDS, Backend
 from computepool.agent.sandbox.slots import Slot, SandboxConfig

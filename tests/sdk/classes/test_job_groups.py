@@ -144,11 +144,11 @@ def test_an_interrupted_submitter_is_continued_and_nothing_is_submitted_twice(
 
 SUBMITTER = """
 from computepool import connect
-from computepool.sdk import jobgroups
+from computepool.sdk.classes import job_groups
 from tests.sdk.classes.test_job_groups import Length, states
-jobgroups.ITEMS_MAX = 1
+job_groups.ITEMS_MAX = 1
 with connect() as pool:
-    jobgroups.submit_compute_job_group(pool, Length, states(1000, required_host_tags=("never",)), name="killed",
+    job_groups.submit_compute_job_group(pool, Length, states(1000, required_host_tags=("never",)), name="killed",
                                        return_home_when_complete=False)
 """
 
