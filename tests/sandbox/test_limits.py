@@ -18,7 +18,7 @@ from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
 from computepool.agent.sandbox.backends.gvisor import GvisorSandbox
 from computepool.agent.sandbox.backends.process import ProcessSandbox
 from computepool.agent.sandbox.base import MIB, Limits, Sandbox, SandboxError, SandboxPolicy, Status
-from computepool.agent.sandbox.slots import SandboxConfig
+from computepool.agent.sandbox.slots import SandboxConfig, Slot
 from computepool.core.isolation import Level
 from tests.sandbox.running import (
     LIMITS,
@@ -298,6 +298,34 @@ def test_flood_is_cut_by_the_reader(sandbox: Sandbox, ground: Path) -> None:
 
 
 # ------------------------------------------------------------------ without cgroups
+def test_a_process_started_during_a_freeze_is_frozen_too(
+    config: SandboxConfig, ground: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox = ProcessSandbox(dataclasses.replace(config, cgroups=False))
+    argv = ["sh", "-c", "python3 -I bombs.py spin '[]' & wait"]
+    seen: list[int] = []
+    real = Slot.descendants
+
+    def late(slot: Slot) -> list[psutil.Process]:
+        """The first look comes before the shell has started the other process."""
+        found = real(slot)
+        seen.append(len(found))
+        return found[:1] if len(seen) == 1 else found
+
+    with started(sandbox, argv, ground=ground, prepare=stage_hostile) as (process, _, outcome):
+        assert eventually(lambda: process.usage().cpu_ms > 100)
+        with monkeypatch.context() as patched:
+            patched.setattr(Slot, "descendants", late)
+            process.freeze()
+        assert seen[0] >= 2
+        before = process.usage().cpu_ms
+        assert process.wait(0.3) is None
+        assert process.usage().cpu_ms - before <= 20
+        process.kill()
+        assert outcome(process.wait(10)).exit.status is Status.CANCELLED
+    sandbox.close()
+
+
 @pytest.fixture(params=["process", "namespace", "gvisor"])
 def fallback(request: pytest.FixtureRequest, config: SandboxConfig) -> Iterator[Sandbox]:
     """A sandbox on a machine that gives the agent no cgroups."""

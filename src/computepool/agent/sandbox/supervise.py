@@ -151,9 +151,7 @@ class SlotProcess:
         if slot.cgroup is not None:
             slot.cgroup.freeze()
         else:
-            for process in slot.descendants():
-                with contextlib.suppress(psutil.Error):
-                    process.suspend()
+            _suspend_all(slot)
         self._frozen_since = time.monotonic()
 
     def thaw(self) -> None:
@@ -323,3 +321,13 @@ def _memory(process: psutil.Process, *, shared: bool) -> int:
     except psutil.Error:
         return 0
     return int(found)
+
+
+def _suspend_all(slot: Slot) -> None:
+    """Stop the job's processes, also those that others start meanwhile: a stopped process starts no more."""
+    stopped: set[psutil.Process] = set()
+    while new := set(slot.descendants()) - stopped:
+        for process in new:
+            with contextlib.suppress(psutil.Error):
+                process.suspend()
+        stopped |= new
