@@ -365,7 +365,7 @@ def test_commands_print_through_one_door() -> None:
     folder = Path(output.__file__).parent
     direct = {
         path.name
-        for path in folder.glob("*.py")
+        for path in folder.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if (isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "typer.echo"))
         or (isinstance(node, ast.Attribute) and ast.unparse(node) in ("sys.stdout.write", "sys.stderr.write"))

@@ -203,7 +203,7 @@ def test_the_sdk_works_from_a_folder_on_the_path(tmp_path: Path) -> None:
                 and not item.name.startswith("computepool")
             ):
                 (tmp_path / item.name).symlink_to(item)
-    package = Path(dependencies.__file__).parents[1]
+    package = Path(dependencies.__file__).parents[2]
     (tmp_path / "computepool").symlink_to(package)
     program = (
         "import computepool\nfrom pydantic import BaseModel\nfrom computepool.sdk.code.functions import pickle_function\n"
