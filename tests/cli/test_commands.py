@@ -182,6 +182,7 @@ def test_an_unreadable_file_is_exit_2(hub: FakeHub, run: Run, tmp_path: Path) ->
 
 
 # ------------------------------------------------------------ exit codes
+@pytest.mark.soak
 def test_nobody_there_is_exit_3_and_says_what_to_do(run: Run) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     start = time.monotonic()
@@ -260,6 +261,7 @@ def test_when_the_hub_stays_away_the_one_who_waits_hears_that_the_work_goes_on(
     assert "go on. See them" in done.err if "--slices" in flags else "The job goes on. Follow it" in done.err
 
 
+@pytest.mark.soak
 def test_a_reader_that_leaves_is_no_error(hub: FakeHub) -> None:
     with pool_process("jobs", "list", "--json") as listing:
         assert listing.stdout is not None

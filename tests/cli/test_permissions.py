@@ -48,6 +48,7 @@ print(urllib.request.urlopen(f"http://{sys.argv[1]}/").read().decode())
 """
 
 
+@pytest.mark.soak
 def test_a_job_reaches_its_host_and_owners_have_the_last_word(run: Run, tmp_path: Path) -> None:
     script = tmp_path / "fetch.py"
     script.write_text(FETCH)

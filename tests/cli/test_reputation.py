@@ -14,6 +14,7 @@ pytestmark = pytest.mark.process
 SOON_S = 20.0
 
 
+@pytest.mark.soak
 def test_a_node_is_shown_with_what_it_did(run: Run) -> None:
     with RealPool(dues_successes=5) as real:
         real.start_hub()

@@ -130,6 +130,7 @@ async def test_money_moves_once_wherever_the_hub_dies(make_pool: MakePool, datab
         assert moved(it.hub) - begun == {"top_up": 1, "hold": 2, "pay": 1, "fee": 1, "refund": 2}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("database", DATABASES)
 async def test_earnings_mature_once_wherever_the_hub_dies(make_pool: MakePool, database: str) -> None:
     pool = make_pool(database, **QUIET, signup_grant=GRANT)

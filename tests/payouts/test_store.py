@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from computepool.hub.app import create_app
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.main import check
@@ -53,6 +55,7 @@ async def test_a_claim_is_taken_once(any_scene: Scene) -> None:
     assert await scene.round(after_s=2) == 1
 
 
+@pytest.mark.soak
 async def test_two_hubs_decide_differently(tmp_path: Path, migrated_url: str) -> None:
     """One hears the owner cancel, the other an administrator approve or reject, at the same moment."""
     settings = {"payout_round_s": 3600, "payouts_open_max": 1_000}

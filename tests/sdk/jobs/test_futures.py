@@ -52,6 +52,7 @@ def test_requirements_become_the_spec(hub: FakeHub, pool: Pool) -> None:
     assert (request.retries, request.spec.timeout_s, request.spec.name) == (2, 120, "double")
 
 
+@pytest.mark.soak
 def test_a_loop_of_submits_needs_few_requests(hub: FakeHub, pool: Pool) -> None:
     futures = [pool.submit(double, number) for number in range(3000)]
     assert [future.result(SOON_S) for future in futures] == [2 * number for number in range(3000)]
@@ -256,6 +257,7 @@ def test_a_result_that_needs_pickle_is_refused_unless_allowed(pool: Pool) -> Non
         connect(pool.transport.url, "cp_other").future(future.job_id).result(SOON_S)
 
 
+@pytest.mark.soak
 def test_another_process_gets_the_result_by_id(hub: FakeHub, pool: Pool) -> None:
     hub.hold = True
     job_id = pool.submit(double, 21).job_id

@@ -1,0 +1,34 @@
+"""What `make test` leaves to `make soak`, beside the tests that are marked `soak` one by one.
+
+Most tests hold for several databases or sandbox levels. `make test` runs them on SQLite, or with bubblewrap, and
+`make soak` runs the rest. Where the difference is the subject, a test has all its cases in `make test`: in the
+folders below, and with the mark `every_case`. Loaded by the root conftest.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+_TESTS = Path(__file__).parent
+#: Here SQL itself is tested, or what it guards; real processes use SQLite here too.
+_BOTH_DATABASES = tuple(
+    _TESTS / folder for folder in ("hub/db", "money", "faults", "testing", "hub/money/test_holds.py")
+)
+_OTHER_LEVELS = frozenset(("process", "container", "gvisor"))
+
+
+def _is_extra(item: pytest.Function) -> bool:
+    if item.get_closest_marker("every_case") or not hasattr(item, "callspec"):
+        return False
+    words = {value for value in item.callspec.params.values() if isinstance(value, str)}
+    both = any(map(item.path.is_relative_to, _BOTH_DATABASES)) and not item.get_closest_marker("process")
+    return bool(words & _OTHER_LEVELS) or ("postgresql" in words and not both)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, pytest.Function) and _is_extra(item):
+            item.add_marker("soak")
