@@ -160,7 +160,7 @@ def test_on_sqlite_a_second_hub_refuses_to_start(make_pool: MakePool) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=90,
     )
     assert refused.returncode != 0
     said = " ".join((refused.stdout + refused.stderr).split())

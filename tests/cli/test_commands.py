@@ -241,7 +241,7 @@ def test_ctrl_c_leaves_the_job_alone_and_says_so(hub: FakeHub, arguments: list[s
     with hub.lock:
         assert hub.lock.wait_for(lambda: hub.count("GET", "/jobs/job_000001/logs"), 20)
     watcher.send_signal(signal.SIGINT)
-    _, err = watcher.communicate(timeout=20)
+    _, err = watcher.communicate(timeout=60)
     assert watcher.returncode == 130
     assert "The job goes on" in err
     assert "pool jobs cancel job_000001" in err

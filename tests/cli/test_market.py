@@ -18,7 +18,7 @@ from computepool.testing.processes import RealPool, wait_until
 from tests.cli.conftest import Ran, Run
 
 pytestmark = pytest.mark.process
-SOON_S = 20.0
+SOON_S = 60.0
 
 
 @pytest.fixture(scope="module")

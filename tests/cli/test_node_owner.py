@@ -189,11 +189,14 @@ def test_in_a_terminal_it_greets_and_says_what_runs(node: Lent, pool: Pool) -> N
 def test_a_machine_leaves_when_its_last_job_is_over(node: Lent, pool: Pool, run: Run) -> None:
     first_start(node, pool, "--name", "goodbye", "--cores", 1)
     node_id, folder = pool.nodes.find("goodbye").id, node_folder(data_folder())
-    future = pool.submit(time.sleep, 2, host="goodbye")
+    endless = pool.submit(time.sleep, 3600, host="goodbye")
     wait_until(lambda: reply(run("node", "status", "--json"))["running"], SOON_S, "the job runs")
     asked = run("node", "leave")
     assert (asked.code, "add --yes" in asked.err) == (2, True)
     assert "1 job end first; --now gives them back instead" in asked.err
+    assert endless.cancel()
+    future = pool.submit(time.sleep, 2, host="goodbye")
+    wait_until(lambda: future.running() or future.done(), SOON_S, "the next job runs")
     done = run("node", "leave", "--yes")
     assert done.code == 0, done.err + node.said()
     assert done.out.startswith("goodbye has left http")

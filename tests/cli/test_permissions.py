@@ -18,7 +18,7 @@ from computepool.testing.processes import RealPool, wait_until
 from tests.cli.conftest import Run
 
 pytestmark = pytest.mark.process
-SOON_S = 30.0
+SOON_S = 60.0
 BODY = b"from outside"
 
 

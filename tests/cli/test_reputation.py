@@ -11,7 +11,7 @@ from computepool.testing.processes import RealPool, wait_until
 from tests.cli.conftest import Run
 
 pytestmark = pytest.mark.process
-SOON_S = 20.0
+SOON_S = 60.0
 
 
 @pytest.mark.soak

@@ -21,7 +21,7 @@ from computepool.sdk.jobs import mapping
 from computepool.sdk.jobs.bundles import BUNDLE_BYTES_MAX, BUNDLE_MAX, RESULT_CHARS_MAX, Sizer, Task
 from tests.sdk.fake_hub import FakeHub
 
-SOON_S = 10
+SOON_S = 60
 
 
 def double(number: int) -> int:

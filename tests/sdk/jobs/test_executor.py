@@ -13,7 +13,7 @@ from computepool import Pool
 from computepool.core.jobs.lifecycle import JobState
 from tests.sdk.fake_hub import FakeHub
 
-SOON_S = 10
+SOON_S = 60
 
 
 def test_submit_takes_every_keyword_for_the_function(pool: Pool) -> None:
