@@ -75,7 +75,7 @@ class _Node:
 
 def _submitter(hub: Hub, tx: Tx) -> Principal:
     account = factories.add_account(tx)
-    starting_credits.welcome(hub, tx, account, amount=hub.settings.signup_grant)
+    starting_credits.welcome(tx, account, amount=hub.settings.signup_grant, table=hub.market.table)
     return Principal(account_id=account, name=account, roles=frozenset({"submitter"}))
 
 

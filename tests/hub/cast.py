@@ -13,6 +13,7 @@ from computepool.hub.identity import approvals, sign_in
 from computepool.hub.identity.access import Principal
 from computepool.hub.money.market import spot_prices
 from computepool.hub.money.payouts import payout_rounds
+from computepool.hub.snapshot import take
 from computepool.protocol.tokens import b64, public_text
 from computepool.testing.hub import HubDouble
 from computepool.testing.node import PROFILE, NodeDouble
@@ -76,7 +77,7 @@ class Cast:
         asker = Principal(account_id=other["id"], name=other["name"], roles=frozenset({"admin"}))
         request = json.dumps({"account": "admin", "amount": 1})
         return await hub.store.write(
-            lambda tx: approvals.ask(hub, tx, asker, kind=approvals.TOP_UP, request=request)
+            lambda tx: approvals.ask(tx, hub.clock, asker, kind=approvals.TOP_UP, request=request)
         )
 
     async def new_payout(self, *, listed: bool = False) -> str:
@@ -99,7 +100,7 @@ class Cast:
         me = (await self.sam.get("/me")).json()["id"]
         hub = self.hub.hub
         code, _ = await hub.store.write(
-            lambda tx: sign_in.issue_code(hub, tx, purpose="signin", account_id=me, life_s=60)
+            lambda tx: sign_in.issue_code(tx, take(hub), purpose="signin", account_id=me, life_s=60)
         )
         return code
 

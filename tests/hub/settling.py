@@ -20,6 +20,7 @@ from computepool.hub.memory.registry import Registry
 from computepool.hub.scheduling import leases
 from computepool.hub.settings import Settings
 from computepool.hub.settlement import settle
+from computepool.hub.snapshot import take
 from computepool.protocol.nodes.nodes import CompleteRequest, Report, signed_text
 from computepool.protocol.tokens import b64, public_text
 from computepool.testing.clock import FakeClock
@@ -132,9 +133,11 @@ class Bench:
     async def expire(self, *attempt_ids: str) -> None:
         """Their leases ended a moment ago; nobody else's did."""
 
+        known = take(self.hub)
+
         def unit(tx: Tx) -> None:
             tx.now_ms += 10 * LEASE_MS
-            leases.end_attempts(self.hub, tx, list(attempt_ids), reason=Reason.LEASE_LOST)
+            leases.end_attempts(tx, known, attempt_ids=list(attempt_ids), reason=Reason.LEASE_LOST)
 
         await self.hub.store.write(unit)
 

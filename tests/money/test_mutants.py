@@ -89,7 +89,7 @@ MUTANTS = {
         f"{HUB}.money.credits:_matured_pay", "ledger_rows.matured_up_to(connection, account_id)", "0"
     ),
     "earnings mature at once": Mutant(
-        f"{HUB}.money.credits:_matures_before", "round(hub.settings.holdback_s * 1000)", "0"
+        f"{HUB}.money.credits:_matures_before", "round(settings.holdback_s * 1000)", "0"
     ),
     "a top-up is not remembered": Mutant(
         f"{HUB}.money.credits:top_up",

@@ -17,6 +17,7 @@ from computepool.hub.identity.access import POOL_ACCOUNT
 from computepool.hub.jobs.transitions import Effects
 from computepool.hub.money import credits as credits_service
 from computepool.hub.settlement.verification import rechecks, sampling
+from computepool.hub.snapshot import take
 from tests.money.conftest import Fresh
 from tests.money.story import told
 from tests.money.test_machine import HOLDBACK_S, PICKS, TIMES, Money
@@ -166,7 +167,9 @@ async def test_two_strikes_at_once_check_each_result_once(
         struck = all_of.first.nodes[0].principal.node_id
 
         async def strike(twin: Twin) -> None:
-            await twin.hub.store.write(lambda tx: rechecks.start(twin.hub, tx, struck, effects=Effects()))
+            await twin.hub.store.write(
+                lambda tx: rechecks.start(tx, take(twin.hub), struck, effects=Effects())
+            )
 
         _, refusals = await all_of.race([strike] * 16, seed=3)
         assert refusals == []
@@ -189,7 +192,10 @@ async def test_units_of_one_commit_see_each_other(fresh: Fresh, tmp_path: Path, 
             all_of.advance(HOLDBACK_S * 1000)
             await hub.report(hub.nodes[0], spoken(attempt.id, "succeeded", 1_000))
         written, gate = hub.hub.store.write, threading.Event()
-        units = [written(lambda tx: credits_service._mature(hub.hub, tx, [owner])), hub.prove_wrong(jobs[0])]
+        units = [
+            written(lambda tx: credits_service._mature(tx, names=[owner], settings=hub.hub.settings)),
+            hub.prove_wrong(jobs[0]),
+        ]
         shut = asyncio.ensure_future(written(lambda _: gate.wait(20)))
         both = [asyncio.ensure_future(unit) for unit in (units if matures_first else reversed(units))]
         await asyncio.sleep(0)  # all three are on their way, and the last two in one commit

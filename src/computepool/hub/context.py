@@ -15,6 +15,7 @@ from computepool.core.money.terms import Ceilings
 from computepool.core.placement.backlog import Backlog
 from computepool.core.resources import Requirements
 from computepool.core.trust.relative_speed import Peers, TimedRun
+from computepool.core.trust.ties import Program, Ties
 from computepool.hub.artifacts.storage.base import Blobs
 from computepool.hub.clock import Clock
 from computepool.hub.db.session import Store
@@ -93,14 +94,6 @@ class StorageUsage:
 
 
 @dataclass(slots=True)
-class Tie:
-    """Owners who disagreed about a program's results, with nobody to tell who was right (checkers.py)."""
-
-    count: int = 0  #: in a row
-    owners: set[str] = field(default_factory=set)
-
-
-@dataclass(slots=True)
 class RemoteNodes:
     """Nodes that the store knows, and that do not poll this hub: offline a while, or at another hub."""
 
@@ -155,12 +148,8 @@ class Hub:
     speeds_touched: set[str] = field(default_factory=set)  #: nodes whose pace is not stored yet
     speeds_saved_ms: int = 0
     run_times: RunTimes = field(default_factory=RunTimes)  #: of programs whose runs agreed
-    varying: set[tuple[str, str]] = field(
-        default_factory=set
-    )  #: account and spec, whose results are never the same twice
-    ties: dict[tuple[str, str], Tie] = field(
-        default_factory=dict
-    )  #: by account and spec, whose owners disagreed lately with nobody to tell who was right
+    varying: frozenset[Program] = frozenset()  #: whose results are never the same twice
+    ties: Ties = field(default_factory=Ties)
     suspects: set[str] = field(default_factory=set)  #: nodes that were here, and are on probation
     elsewhere: RemoteNodes = field(default_factory=RemoteNodes)  #: nodes that do not poll this hub
     held_looked_at: str = ""  #: the last job with held pay that was looked at for a check

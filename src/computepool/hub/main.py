@@ -16,7 +16,6 @@ from computepool.hub.artifacts import file_check
 from computepool.hub.artifacts.storage.base import place_of
 from computepool.hub.artifacts.storage.choice import make_blobs
 from computepool.hub.clock import SystemClock, new_id
-from computepool.hub.context import Hub
 from computepool.hub.db.dialect import HubLock
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.http.slow_client_guard import protocol_for
@@ -27,6 +26,7 @@ from computepool.hub.money import starting_credits
 from computepool.hub.observability import invariants
 from computepool.hub.observability.consistency import jobs as consistency
 from computepool.hub.settings import Settings
+from computepool.hub.snapshot import Snapshot, take
 from computepool.protocol import plain_log
 
 T = TypeVar("T")
@@ -103,8 +103,8 @@ def bootstrap(settings: Settings) -> Bootstrap:
 def signin_link(settings: Settings) -> str:
     """A one-time link for the admin, who is made if there is none. A hub may be serving meanwhile."""
 
-    def effect(hub: Hub, tx: Tx) -> str:
-        code = _code(hub, tx, _admin(hub, tx), purpose="signin")
+    def effect(tx: Tx, snapshot: Snapshot) -> str:
+        code = _code(tx, snapshot, _admin(tx, snapshot), purpose="signin")
         # The hub that serves knows its address better than the settings of this process.
         served = account_rows.live_address(tx.connection, since_ms=tx.now_ms - _SERVING_MS)
         return f"{served or settings.address}/signin?code={code}"
@@ -115,15 +115,15 @@ def signin_link(settings: Settings) -> str:
 def rotate_key(settings: Settings) -> list[dict[str, object]]:
     """Sign with the next key from now on; hubs that serve follow within seconds. What there is afterwards."""
 
-    def effect(hub: Hub, tx: Tx) -> list[dict[str, object]]:
-        hub_keys.rotate_in(tx, hub.clock, settings=settings, actor="operator")
+    def effect(tx: Tx, snapshot: Snapshot) -> list[dict[str, object]]:
+        hub_keys.rotate_in(tx, snapshot.clock, settings=settings, actor="operator")
         return _keys(tx)
 
     return _with_store(settings, effect)
 
 
 def list_keys(settings: Settings) -> list[dict[str, object]]:
-    return _with_store(settings, lambda _hub, tx: _keys(tx))
+    return _with_store(settings, lambda tx, _: _keys(tx))
 
 
 def _keys(tx: Tx) -> list[dict[str, object]]:
@@ -140,47 +140,49 @@ def _keys(tx: Tx) -> list[dict[str, object]]:
     return [{"state": state(row), **{name: getattr(row, name) for name in shown}} for row in rows]
 
 
-def _with_store(settings: Settings, effect: Callable[[Hub, Tx], T]) -> T:
+def _with_store(settings: Settings, effect: Callable[[Tx, Snapshot], T]) -> T:
     hub = build_hub(settings, SystemClock())
+    known = take(hub)
     try:
-        return hub.store.write_now(lambda tx: effect(hub, tx))
+        return hub.store.write_now(lambda tx: effect(tx, known))
     finally:
         hub.store.close()
 
 
-def _first_words(hub: Hub, tx: Tx) -> Bootstrap:
-    account_id = _admin(hub, tx)
+def _first_words(tx: Tx, snapshot: Snapshot) -> Bootstrap:
+    account_id = _admin(tx, snapshot)
     account_rows.revoke_keys_named(tx, account_id=account_id, name=_LOCAL_KEY_NAME)
-    key_id, secret = hub.clock.entropy(8).hex(), hub.clock.entropy(32)
+    key_id, secret = snapshot.clock.entropy(8).hex(), snapshot.clock.entropy(32)
     account_rows.insert_key(
         tx,
         id=key_id,
         account_id=account_id,
         kind="key",
         name=_LOCAL_KEY_NAME,
-        hash=hub.secrets.digest(secret.hex()),
+        hash=snapshot.secrets.digest(secret.hex()),
     )
     return Bootstrap(
         make_key(key_id, secret),
-        _code(hub, tx, account_id, purpose="enrol"),
-        _code(hub, tx, account_id, purpose="signin"),
+        _code(tx, snapshot, account_id, purpose="enrol"),
+        _code(tx, snapshot, account_id, purpose="signin"),
     )
 
 
-def _admin(hub: Hub, tx: Tx) -> str:
+def _admin(tx: Tx, snapshot: Snapshot) -> str:
     account = account_rows.find_account(tx.connection, ADMIN)
     if account is not None:
         return str(account.id)
-    account_id = new_id(hub.clock, "acc")
+    account_id = new_id(snapshot.clock, "acc")
     account_rows.insert_account(tx, account_id=account_id, name=ADMIN, roles=_ROLES)
     tx.emit(actor="hub", action="account.created", account_id=account_id)
-    starting_credits.found(hub, tx, account_id)
+    starting_credits.found(tx, account_id, settings=snapshot.settings, table=snapshot.table)
     return account_id
 
 
-def _code(hub: Hub, tx: Tx, account_id: str, *, purpose: str) -> str:
-    lives = {"enrol": hub.settings.enrol_code_life_s, "signin": hub.settings.signin_code_life_s}
-    code, _ = sign_in.issue_code(hub, tx, purpose=purpose, account_id=account_id, life_s=lives[purpose])
+def _code(tx: Tx, snapshot: Snapshot, account_id: str, *, purpose: str) -> str:
+    settings = snapshot.settings
+    lives = {"enrol": settings.enrol_code_life_s, "signin": settings.signin_code_life_s}
+    code, _ = sign_in.issue_code(tx, snapshot, purpose=purpose, account_id=account_id, life_s=lives[purpose])
     return code
 
 

@@ -57,7 +57,7 @@ def test_a_program_is_long_beside_what_it_usually_takes() -> None:
     times = RunTimes()
     for number in range(5):
         assert not times.is_long("spec", Timed(ms=10**9), FAR), "too little is known"
-        times.note("spec", Timed(ms=1_000 + number, items=1))
+        times = times.note("spec", Timed(ms=1_000 + number, items=1))
     assert not times.is_long("spec", Timed(ms=6_000), FAR)
     assert times.is_long("spec", Timed(ms=6_100), FAR)
     assert not times.is_long("spec", Timed(ms=6_100, items=2), FAR)
@@ -70,7 +70,7 @@ def test_a_program_is_long_beside_what_it_usually_takes() -> None:
 def test_what_is_remembered_is_bounded(programs: list[int], ms: int) -> None:
     times = RunTimes()
     for program in range(2_500):
-        times.note(str(program), Timed(ms=1))
+        times = times.note(str(program), Timed(ms=1))
     for program in programs:
-        times.note(str(program), Timed(ms=ms))
+        times = times.note(str(program), Timed(ms=ms))
     assert len(times._programs) <= 2_000

@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from computepool.hub.identity import keys, sign_in
+from computepool.hub.snapshot import take
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import ORIGIN, HubDouble, running_hub
 from tests.hub.submitting import COMMAND
@@ -22,7 +23,7 @@ SAME = {"Sec-Fetch-Site": "same-origin"}
 async def code_for(hub: HubDouble, client: httpx2.AsyncClient, *, life_s: float = 60) -> str:
     account = (await client.get("/me")).json()["id"]
     code, _ = await hub.hub.store.write(
-        lambda tx: sign_in.issue_code(hub.hub, tx, purpose="signin", account_id=account, life_s=life_s)
+        lambda tx: sign_in.issue_code(tx, take(hub.hub), purpose="signin", account_id=account, life_s=life_s)
     )
     return code
 

@@ -19,6 +19,7 @@ from computepool.core.trust.verification import PPM
 from computepool.hub.main import check
 from computepool.hub.scheduling import leases
 from computepool.hub.settlement.verification import sampling
+from computepool.hub.snapshot import take
 from computepool.protocol.nodes.nodes import Grant
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
@@ -78,7 +79,9 @@ async def saved(node: NodeDouble, attempt_id: str, text: bytes, **said: Any) -> 
 async def lost(hub: HubDouble, attempt_id: str) -> None:
     """Its node was not heard of for too long."""
     effects = await hub.hub.store.write(
-        lambda tx: leases.end_attempts(hub.hub, tx, [attempt_id], reason=Reason.NODE_RESTARTED)
+        lambda tx: leases.end_attempts(
+            tx, take(hub.hub), attempt_ids=[attempt_id], reason=Reason.NODE_RESTARTED
+        )
     )
     await hub.dispatcher.follow(effects)
 

@@ -129,7 +129,10 @@ async def test_two_who_mature_at_once_move_it_once(
     clock.advance(7 * DAY_MS)
     due = [(await got(pia, "/me"))["id"]]
     await asyncio.gather(
-        *(hub.hub.store.write(lambda tx: credit_service._mature(hub.hub, tx, due)) for _ in range(3)),
+        *(
+            hub.hub.store.write(lambda tx: credit_service._mature(tx, names=due, settings=hub.hub.settings))
+            for _ in range(3)
+        ),
         return_exceptions=True,
     )
     entries = (await got(pia, "/credits/statement", kind="mature"))["entries"]
@@ -175,11 +178,15 @@ async def test_two_hubs_mature_the_same_earnings_once(
 
         monkeypatch.setattr(credit_service, "_matured_pay", slowly)
         late = asyncio.create_task(
-            two.hub.store.write(lambda tx: credit_service._mature(two.hub, tx, [account]))
+            two.hub.store.write(
+                lambda tx: credit_service._mature(tx, names=[account], settings=two.hub.settings)
+            )
         )
         assert await asyncio.to_thread(looked.wait, 30)
         other = asyncio.create_task(
-            one.hub.store.write(lambda tx: credit_service._mature(one.hub, tx, [account]))
+            one.hub.store.write(
+                lambda tx: credit_service._mature(tx, names=[account], settings=one.hub.settings)
+            )
         )
         async with asyncio.timeout(20):  # until it waits for the first to be done with this owner
             while not await two.hub.store.read(_somebody_waits):

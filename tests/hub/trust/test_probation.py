@@ -246,7 +246,13 @@ async def test_what_its_submitter_had_friends_confirm_is_no_test(town: Town) -> 
 
 async def candidates(town: Town) -> list[AnyRow]:
     owner = (await town.hub.admin.get(f"/nodes/{town.victim.node_id}")).json()["owner"]
-    look = partial(probes._candidates, town.hub.hub, node_id=town.victim.node_id, owner=owner)
+    look = partial(
+        probes._candidates,
+        settings=town.hub.hub.settings,
+        now_ms=town.hub.hub.now_ms(),
+        node_id=town.victim.node_id,
+        owner=owner,
+    )
     return await town.hub.hub.store.read(look)
 
 

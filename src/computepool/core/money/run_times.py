@@ -6,8 +6,7 @@ need not be faster, because not every job uses what makes it so. A run's time is
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -53,23 +52,25 @@ def allowed_ms(runs: Sequence[Timed], place: int, within: TimeTolerance) -> int:
     return min(run.ms, within.most(as_here[(len(as_here) - 1) // 2]))
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RunTimes:
-    """What the last agreeing runs of programs took. Soft state: it only makes that more is checked."""
+    """What the last agreeing runs of programs took. Soft state: it only makes that more is checked. Never changed in place:
+    a unit of work may hold on to it while the hub notes the next one.
+    """
 
-    _programs: OrderedDict[str, deque[Timed]] = field(default_factory=OrderedDict)
+    _programs: Mapping[str, tuple[Timed, ...]] = field(default_factory=dict)
 
-    def note(self, program: str, run: Timed) -> None:
-        known = self._programs.setdefault(program, deque(maxlen=_RUNS_MAX))
-        self._programs.move_to_end(program)
-        known.append(run)
-        if len(self._programs) > _PROGRAMS_MAX:
-            self._programs.popitem(last=False)
+    def note(self, program: str, run: Timed) -> RunTimes:
+        known = dict(self._programs)
+        known[program] = (*known.pop(program, ()), run)[-_RUNS_MAX:]  # as the last: the oldest goes first
+        if len(known) > _PROGRAMS_MAX:
+            known.pop(next(iter(known)))
+        return RunTimes(known)
 
     def is_long(self, program: str, run: Timed, within: TimeTolerance) -> bool:
         """Whether it took far longer than nine in ten of those before."""
-        known = self._programs.get(program)
-        if known is None or len(known) < _RUNS_MIN or run.ms <= within.grace_ms:
+        known = self._programs.get(program, ())
+        if len(known) < _RUNS_MIN or run.ms <= within.grace_ms:
             return False
         as_here = sorted(other.as_on(run) for other in known)
         return run.ms > within.most(as_here[(len(as_here) * 9 - 1) // 10])

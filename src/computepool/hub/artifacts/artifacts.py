@@ -24,6 +24,7 @@ from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Connection, Tx
 from computepool.hub.identity import access
 from computepool.hub.identity.access import NodePrincipal, Principal
+from computepool.hub.snapshot import take
 from computepool.hub.threads import in_thread
 from computepool.protocol.artifacts import (
     ArtifactInfo,
@@ -158,12 +159,13 @@ async def _keep(
 ) -> None:
     """Refer to the bytes; if somebody else's are here already those are kept, and ours are erased."""
     lost = None if place is None else await _lost(hub, incoming.digest)
+    snapshot = take(hub, [_owner_of(asker)])
 
     def unit(tx: Tx) -> str | None:
         kept, owner = None, _owner_of(asker)
         if place is not None:
             if not artifact_rows.may_read(tx.connection, digest=incoming.digest, account_id=owner):
-                storage_quota.check_kept(hub, tx.connection, asker, size=incoming.size)
+                storage_quota.check_kept(tx, asker, size=incoming.size, snapshot=snapshot)
             kept = artifact_rows.insert_artifact(
                 tx, digest=incoming.digest, size=incoming.size, place=place, lost=lost
             )
@@ -275,7 +277,7 @@ def _read_cursor(text: str) -> tuple[int, str]:
 
 async def storage(hub: Hub, principal: Principal) -> StorageView:
     account = principal.account_id
-    own = await hub.store.read(lambda connection: storage_quota.room_of(hub, connection, account))
+    own = await hub.store.read(lambda connection: storage_quota.room_of(hub.settings, connection, account))
     return StorageView(
         bytes=own.bytes,
         artifacts=own.artifacts,

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from computepool.core.errors import Forbidden, QuotaExceeded
 from computepool.core.words import byte_size
@@ -20,9 +21,12 @@ from computepool.hub.db.session import AnyRow, Connection, Tx
 from computepool.hub.groups import rows as group_rows
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import NodePrincipal, Principal
+from computepool.hub.settings import Settings
+from computepool.hub.snapshot import Snapshot
 from computepool.hub.threads import in_thread
 from computepool.protocol.nodes.nodes import LOG_SENT_MIN, OutputRef
 
+T = TypeVar("T")
 #: An estimate may miss what came through another hub, or with a report: so it is not trusted for longer.
 _ESTIMATE_MS = 30_000
 _ESTIMATES_MAX = 100_000
@@ -40,10 +44,21 @@ class StorageQuota:
     keep_s: float
 
 
-def room_of(hub: Hub, connection: Connection, account_id: str) -> StorageQuota:
+@dataclass(slots=True)
+class StorageChanges:
+    """What a unit found out and keeps, for `follow` after its commit. Made anew whenever the unit runs."""
+
+    counted: dict[str, StorageUsage] = field(default_factory=dict)  #: by account or node
+    given: dict[str, int] = field(default_factory=dict)  #: by account, how many bytes more it keeps, at most
+
+    def give(self, account_id: str, size: int) -> None:
+        self.given[account_id] = self.given.get(account_id, 0) + size
+
+
+def room_of(settings: Settings, connection: Connection, account_id: str) -> StorageQuota:
     size, count = artifact_rows.kept_bytes(connection, account_id)
     size += group_rows.words_of_account(connection, account_id) + inline_rows.stored(connection, account_id)
-    row, settings = account_rows.get_account(connection, account_id), hub.settings
+    row = account_rows.get_account(connection, account_id)
     own_max = None if row is None else row.artifact_bytes_max
     own_keep_s = None if row is None else row.artifact_keep_s
     return StorageQuota(
@@ -84,12 +99,12 @@ async def reserved(
             hub.coming.pop(owner, None)
 
 
-def check_kept(hub: Hub, connection: Connection, asker: Principal | NodePrincipal, *, size: int) -> None:
+def check_kept(tx: Tx, asker: Principal | NodePrincipal, *, size: int, snapshot: Snapshot) -> None:
     """In the transaction that keeps it: another hub may have been faster. Far from the limit the estimate is enough."""
     owner = asker.node_id if isinstance(asker, NodePrincipal) else asker.account_id
-    known = _estimate(hub, owner)
+    known = _fresh(snapshot.storage.get(owner), tx.now_ms)
     if known is None or 2 * (known.bytes + size) >= known.bytes_max:
-        known = _count(hub, connection, owner, is_node=isinstance(asker, NodePrincipal))
+        known = _count(snapshot.settings, tx, owner, is_node=isinstance(asker, NodePrincipal))
     _check(asker, known, size)
 
 
@@ -126,12 +141,12 @@ def end_submission(hub: Hub, account_id: str, *, size: int, is_kept: bool) -> No
         count_in(hub, account_id, size)
 
 
-def check_submission(hub: Hub, tx: Tx, account_id: str, *, size: int) -> None:
+def check_submission(tx: Tx, account_id: str, *, size: int, snapshot: Snapshot) -> None:
     """In the transaction that keeps it: another hub may have been faster. Far from the limit the estimate is enough."""
-    known = _estimate(hub, account_id)
+    known = _fresh(snapshot.storage.get(account_id), tx.now_ms)
     if known is not None and 2 * known.bytes < known.bytes_max:
         return
-    counted = _count(hub, tx.connection, account_id, is_node=False)
+    counted = _count(snapshot.settings, tx, account_id)
     counted.bytes += tx.inline_bytes(account_id) - inline_rows.stored(tx.connection, account_id)
     counted.bytes -= size
     if counted.bytes + _weight(size) > counted.bytes_max:
@@ -149,28 +164,28 @@ def _no_submission(kept: StorageUsage, size: int) -> QuotaExceeded:
     )
 
 
-def log_max_bytes(hub: Hub, account_id: str) -> int:
+def log_max_bytes(snapshot: Snapshot, account_id: str) -> int:
     """Of what an attempt prints. Of an account beyond its reserve, only as much as its report is compared with. By the
     estimate: a line is no reason to count.
     """
-    known = hub.kept.get(account_id)
-    full = known is not None and not _has_reserve(hub, known, 0)
-    return must_send_bytes(hub) if full else hub.settings.log_max_bytes
+    known, settings = snapshot.storage.get(account_id), snapshot.settings
+    full = known is not None and not _has_reserve(settings, known, 0)
+    return must_send_bytes(settings) if full else settings.log_max_bytes
 
 
-def must_send_bytes(hub: Hub) -> int:
+def must_send_bytes(settings: Settings) -> int:
     """Of what an attempt writes. From there on its node may leave out the rest."""
-    return min(LOG_SENT_MIN, hub.settings.log_max_bytes)
+    return min(LOG_SENT_MIN, settings.log_max_bytes)
 
 
-def check_words(hub: Hub, connection: Connection, account_id: str, *, more: int) -> None:
+def check_words(tx: Tx, account_id: str, *, more: int, snapshot: Snapshot, changes: StorageChanges) -> None:
     """In the transaction that keeps keys, their metadata or what is reported of them: it counts as files do."""
-    known = _estimate(hub, account_id)
+    known = _fresh(snapshot.storage.get(account_id), tx.now_ms)
     if known is None or 2 * (known.bytes + more) >= known.bytes_max:
-        known = hub.kept[account_id] = _count(hub, connection, account_id, is_node=False)
+        known = changes.counted[account_id] = _count(snapshot.settings, tx, account_id)
     if known.bytes + more > known.bytes_max:
         raise QuotaExceeded(f"{_of(known)} {byte_size(more)} of keys and results more do not fit.")
-    count_in(hub, account_id, more)
+    changes.give(account_id, more)
 
 
 async def check_group(hub: Hub, account_id: str) -> None:
@@ -185,73 +200,71 @@ def count_in(hub: Hub, owner: str, size: int) -> None:
 
 
 def hand_over(
-    hub: Hub,
-    connection: Connection,
+    tx: Tx,
     account_id: str,
     *,
     files: Mapping[str, int],
-    given: dict[str, int],
+    snapshot: Snapshot,
+    changes: StorageChanges,
     reserve: bool = True,
     text: int = 0,
+    replaces: int = 0,
 ) -> str | None:
     """In the transaction that hands files of a job to its account: what to say where there is no room for them.
 
-    `given`: by account, what the transaction gives besides; they are added to it. `reserve`: it may be used, too.
-    `text`: bytes of a result that is kept in the database itself.
+    `changes`: what the transaction gives besides; they are added to it. `reserve`: it may be used, too. `text`: bytes of
+    a result that is kept in the database itself. `replaces`: bytes that go when these come.
     """
-    besides = given.get(account_id, 0) + text
-    full = _no_room(hub, connection, account_id, files=files, besides=besides, reserve=reserve)
-    if full is None:
-        given[account_id] = besides + sum(files.values())
-    return full
+    besides = changes.given.get(account_id, 0) + text - replaces
+    known = _fresh(changes.counted.get(account_id) or snapshot.storage.get(account_id), tx.now_ms)
+    if known is None or known.bytes + besides + sum(files.values()) > known.bytes_max:
+        own = artifact_rows.readable_of(tx.connection, files, account_id=account_id)
+        more = besides + sum(size for digest, size in files.items() if digest not in own)
+        # Remembered for the reports that follow: a large account is not counted for each of them.
+        counted = changes.counted[account_id] = _count(snapshot.settings, tx, account_id)
+        most = counted.bytes_max * (1 + snapshot.settings.artifact_reserve) if reserve else counted.bytes_max
+        if more > 0 and counted.bytes + more > most:
+            return _full(counted, more)
+    changes.give(account_id, text - replaces + sum(files.values()))
+    return None
 
 
 def keep_of_failed(
-    hub: Hub,
     tx: Tx,
     job: AnyRow,
     *,
     files: Sequence[OutputRef],
     sizes: Mapping[str, int],
-    given: dict[str, int],
+    snapshot: Snapshot,
+    changes: StorageChanges,
 ) -> None:
     """The outputs of a job that was given up become its account's, for looking at: those the node sent (`sizes`),
     and only where there is room without the reserve, which is for results.
     """
     sent = [file for file in files if file.digest in sizes]
     room = {file.digest: sizes[file.digest] for file in sent}
-    if hand_over(hub, tx.connection, job.account_id, files=room, given=given, reserve=False) is None:
+    full = hand_over(tx, job.account_id, files=room, snapshot=snapshot, changes=changes, reserve=False)
+    if full is None:
         shared = {"account_id": job.account_id, "job_id": job.id, "role": "output"}
         artifact_rows.refer(tx, [{"digest": file.digest, "name": file.name, **shared} for file in sent])
 
 
-def _no_room(
-    hub: Hub,
-    connection: Connection,
-    account_id: str,
-    *,
-    files: Mapping[str, int],
-    besides: int,
-    reserve: bool,
-) -> str | None:
-    known = _estimate(hub, account_id)
-    if known is not None and known.bytes + besides + sum(files.values()) <= known.bytes_max:
-        return None
-    own = artifact_rows.readable_of(connection, files, account_id=account_id)
-    more = besides + sum(size for digest, size in files.items() if digest not in own)
-    # Remembered for the reports that follow: a large account is not counted for each of them.
-    counted = hub.kept[account_id] = _count(hub, connection, account_id, is_node=False)
-    fits = _has_reserve(hub, counted, more) if reserve else counted.bytes + more <= counted.bytes_max
-    return None if more <= 0 or fits else _full(counted, more)
-
-
-def note_results(hub: Hub, sizes: Mapping[str, int]) -> None:
-    """By account, what reports handed on. Far from the quota that is good enough; near it, it is counted anew."""
-    for account_id, size in sizes.items():
+def follow(hub: Hub, changes: StorageChanges) -> None:
+    """After the commit. Far from the quota that is good enough; near it, it is counted anew."""
+    for owner, counted in changes.counted.items():
+        _remember(hub, owner, counted)
+    for account_id, size in changes.given.items():
         count_in(hub, account_id, size)
         known = hub.kept.get(account_id)
         if known is not None and 2 * known.bytes >= known.bytes_max:
             del hub.kept[account_id]
+
+
+def replied(hub: Hub, done: tuple[T, StorageChanges]) -> T:
+    """What a unit replies, after memory has followed what it changed."""
+    reply, changes = done
+    follow(hub, changes)
+    return reply
 
 
 async def _usage(hub: Hub, owner: str, *, more: int, is_node: bool = False) -> StorageUsage:
@@ -260,7 +273,8 @@ async def _usage(hub: Hub, owner: str, *, more: int, is_node: bool = False) -> S
         return known
     before = hub.kept.get(owner)
     had = 0 if before is None else before.bytes
-    counted = await hub.store.read(lambda connection: _count(hub, connection, owner, is_node=is_node))
+    now_ms, settings = hub.now_ms(), hub.settings
+    counted = await hub.store.read(lambda c: _counted(settings, c, owner, is_node=is_node, now_ms=now_ms))
     newer = hub.kept.get(owner)
     if newer is not None and newer is not before:
         return newer  # counted at the same time, with what came since
@@ -270,17 +284,26 @@ async def _usage(hub: Hub, owner: str, *, more: int, is_node: bool = False) -> S
 
 
 def _estimate(hub: Hub, owner: str) -> StorageUsage | None:
-    known = hub.kept.get(owner)
-    old = known is None or not 0 <= hub.now_ms() - known.counted_at_ms < _ESTIMATE_MS
+    return _fresh(hub.kept.get(owner), hub.now_ms())
+
+
+def _fresh(known: StorageUsage | None, now_ms: int) -> StorageUsage | None:
+    old = known is None or not 0 <= now_ms - known.counted_at_ms < _ESTIMATE_MS
     return None if old else known
 
 
-def _count(hub: Hub, connection: Connection, owner: str, *, is_node: bool) -> StorageUsage:
+def _count(settings: Settings, tx: Tx, owner: str, *, is_node: bool = False) -> StorageUsage:
+    return _counted(settings, tx.connection, owner, is_node=is_node, now_ms=tx.now_ms)
+
+
+def _counted(
+    settings: Settings, connection: Connection, owner: str, *, is_node: bool, now_ms: int
+) -> StorageUsage:
     if is_node:
         sent = artifact_rows.unreported_bytes(connection, owner)
-        return StorageUsage(sent, hub.settings.unreported_max_bytes, hub.now_ms())
-    room = room_of(hub, connection, owner)
-    return StorageUsage(room.bytes, room.bytes_max, hub.now_ms())
+        return StorageUsage(sent, settings.unreported_max_bytes, now_ms)
+    room = room_of(settings, connection, owner)
+    return StorageUsage(room.bytes, room.bytes_max, now_ms)
 
 
 def _remember(hub: Hub, owner: str, kept: StorageUsage) -> StorageUsage:
@@ -301,7 +324,7 @@ async def _check_results(hub: Hub, node: NodePrincipal, size: int) -> None:
     full = None
     for account_id in owners:
         kept = await _usage(hub, account_id, more=size)
-        if _has_reserve(hub, kept, size):
+        if _has_reserve(hub.settings, kept, size):
             return
         full = kept
     if full is None:
@@ -309,8 +332,8 @@ async def _check_results(hub: Hub, node: NodePrincipal, size: int) -> None:
     raise QuotaExceeded(_full(full, size))
 
 
-def _has_reserve(hub: Hub, kept: StorageUsage, more: int) -> bool:
-    return kept.bytes + more <= kept.bytes_max * (1 + hub.settings.artifact_reserve)
+def _has_reserve(settings: Settings, kept: StorageUsage, more: int) -> bool:
+    return kept.bytes + more <= kept.bytes_max * (1 + settings.artifact_reserve)
 
 
 def _full(kept: StorageUsage, more: int) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from computepool.core.errors import Conflict, NotFound, TooLarge
 from computepool.hub.artifacts import storage_quota
+from computepool.hub.artifacts.storage_quota import StorageChanges
 from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Connection, Tx
 from computepool.hub.groups import groups
@@ -22,6 +23,7 @@ from computepool.hub.identity.access import Principal
 from computepool.hub.identity.idempotency import Remembered, once
 from computepool.hub.nodes import group_homes
 from computepool.hub.notifications import rows as webhook_rows
+from computepool.hub.snapshot import take
 from computepool.protocol.jobs.groups import (
     ExpectedKey,
     GroupView,
@@ -126,17 +128,20 @@ def _watch_if_heard(tx: Tx, group_id: str) -> None:
 async def register(
     hub: Hub, principal: Principal, group_id: str, *, request: RegisterKeysRequest, remembered: Remembered
 ) -> RegisterKeysReply:
-    def effect(tx: Tx) -> RegisterKeysReply:
+    snapshot = take(hub, [principal.account_id])
+
+    def effect(tx: Tx, changes: StorageChanges) -> RegisterKeysReply:
         row = groups.checked(principal, group_rows.lock_group(tx, group_id))
         wanted = {entry.key: entry for entry in request.keys}
         known = group_rows.get_expected(tx.connection, group_id, wanted)
         fresh = [entry for key, entry in wanted.items() if key not in known]
-        if row.expected + len(fresh) > hub.settings.group_keys_max:
-            raise TooLarge(f"A group may expect {hub.settings.group_keys_max} keys at most.", field="keys")
+        most = snapshot.settings.group_keys_max
+        if row.expected + len(fresh) > most:
+            raise TooLarge(f"A group may expect {most} keys at most.", field="keys")
         words = sum(len(entry.key) for entry in fresh) + sum(
             len(_words(entry) or "") for entry in wanted.values()
         )
-        storage_quota.check_words(hub, tx.connection, row.account_id, more=words)
+        storage_quota.check_words(tx, row.account_id, more=words, snapshot=snapshot, changes=changes)
         _insert(tx, row, fresh, actor=principal.account_id)
         changed = {key: _words(wanted[key]) for key in known if wanted[key].meta is not None}
         group_rows.set_meta(tx, group_id, changed)
@@ -144,7 +149,11 @@ async def register(
             added=len(fresh), updated=len(wanted) - len(fresh), expected=row.expected + len(fresh)
         )
 
-    return await hub.store.write(lambda tx: once(tx, remembered, lambda: effect(tx), model=RegisterKeysReply))
+    def unit(tx: Tx) -> tuple[RegisterKeysReply, StorageChanges]:
+        changes = StorageChanges()
+        return once(tx, remembered, lambda: effect(tx, changes), model=RegisterKeysReply), changes
+
+    return storage_quota.replied(hub, await hub.store.write(unit))
 
 
 def _insert(tx: Tx, row: AnyRow, entries: Sequence[ExpectedKey], *, actor: str) -> None:
@@ -178,18 +187,24 @@ async def report(
 ) -> KeyReportsReply:
     """How keys without a job ended. The first report of a key stands; the others are counted."""
 
-    def effect(tx: Tx) -> KeyReportsReply:
+    snapshot = take(hub, [principal.account_id])
+
+    def effect(tx: Tx, changes: StorageChanges) -> KeyReportsReply:
         row = groups.checked(principal, group_rows.lock_group(tx, group_id))
         verdicts, ends, again = _judge(tx, row, request.reports)
         words = sum(len(end["value"] or "") + len(end["words"] or "") for end in ends)
-        storage_quota.check_words(hub, tx.connection, row.account_id, more=words)
+        storage_quota.check_words(tx, row.account_id, more=words, snapshot=snapshot, changes=changes)
         groups.end_keys(tx, row, ends, actor=principal.account_id)
         if again:
             group_rows.add_duplicates(tx, group_id, sum(again.values()))
             group_rows.count_duplicates(tx, group_id, again)
         return KeyReportsReply(verdicts=verdicts)
 
-    return await hub.store.write(lambda tx: once(tx, remembered, lambda: effect(tx), model=KeyReportsReply))
+    def unit(tx: Tx) -> tuple[KeyReportsReply, StorageChanges]:
+        changes = StorageChanges()
+        return once(tx, remembered, lambda: effect(tx, changes), model=KeyReportsReply), changes
+
+    return storage_quota.replied(hub, await hub.store.write(unit))
 
 
 def _judge(

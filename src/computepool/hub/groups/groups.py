@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from computepool.core.jobs.lifecycle import TERMINAL, JobState, Reason
@@ -23,6 +24,7 @@ from computepool.hub.nodes import group_homes
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.notifications import rows as webhook_rows
 from computepool.hub.settlement import follow_ups
+from computepool.hub.snapshot import Snapshot, write
 from computepool.protocol.jobs.groups import GroupPage, GroupRequest, GroupView, ResultPage
 from computepool.protocol.jobs.jobs import JobResult
 
@@ -259,7 +261,7 @@ async def cancel(hub: Hub, principal: Principal, group_id: str) -> tuple[GroupVi
             break
         for start in range(0, len(job_ids), _CANCEL_BATCH):
             batch = job_ids[start : start + _CANCEL_BATCH]
-            part = await hub.store.write(lambda tx, batch=batch: _cancel_batch(hub, tx, batch, by=principal))  # type: ignore[misc]
+            part = await write(hub, partial(_cancel_batch, job_ids=batch, by=principal))
             effects.finished += part.finished
             effects.requeued += part.requeued
             effects.ended += part.ended
@@ -268,7 +270,7 @@ async def cancel(hub: Hub, principal: Principal, group_id: str) -> tuple[GroupVi
     return await get(hub, principal, group_id), effects
 
 
-def _cancel_batch(hub: Hub, tx: Tx, job_ids: list[str], *, by: Principal) -> Effects:
+def _cancel_batch(tx: Tx, snapshot: Snapshot, *, job_ids: list[str], by: Principal) -> Effects:
     effects = Effects()
     for row in job_rows.lock_jobs(tx, job_ids).values():
         if JobState(row.state) not in TERMINAL:
@@ -280,7 +282,7 @@ def _cancel_batch(hub: Hub, tx: Tx, job_ids: list[str], *, by: Principal) -> Eff
                 reason=Reason.CANCELLED_BY_USER,
                 effects=effects,
             )
-    return follow_ups.follow(hub, tx, effects)
+    return follow_ups.follow(tx, snapshot, effects)
 
 
 def _fail_keys(tx: Tx, group_id: str, principal: Principal) -> bool:

@@ -8,6 +8,7 @@ from computepool.core.errors import Conflict, NotFound, TooLarge
 from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, AttemptState
 from computepool.hub.artifacts import storage_quota
 from computepool.hub.artifacts.inline_rows import size_of
+from computepool.hub.artifacts.storage_quota import StorageChanges
 from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Connection, Tx
 from computepool.hub.groups import groups, message_rows
@@ -16,6 +17,7 @@ from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.running import checkpoints
+from computepool.hub.snapshot import Snapshot, take_for
 from computepool.protocol.jobs.children import MessagePage, MessageReply, MessageRequest, MessageView
 
 #: Among a summary's first things.
@@ -26,12 +28,25 @@ async def receive(hub: Hub, node: NodePrincipal, attempt_id: str, *, request: Me
     size, most = size_of(request.value), hub.settings.message_max_bytes
     if size > most:
         raise TooLarge(f"A message may have {most} bytes; this one has {size}. Write a file to outputs().")
-    return await hub.store.write(lambda tx: _receive(hub, tx, node, attempt_id=attempt_id, request=request))
+    snapshot = take_for(hub, node.node_id, [attempt_id])
+
+    def unit(tx: Tx) -> tuple[MessageReply, StorageChanges]:
+        changes = StorageChanges()
+        number = _receive(tx, node, attempt_id, request=request, snapshot=snapshot, changes=changes)
+        return MessageReply(number=number), changes
+
+    return storage_quota.replied(hub, await hub.store.write(unit))
 
 
 def _receive(
-    hub: Hub, tx: Tx, node: NodePrincipal, *, attempt_id: str, request: MessageRequest
-) -> MessageReply:
+    tx: Tx,
+    node: NodePrincipal,
+    attempt_id: str,
+    *,
+    request: MessageRequest,
+    snapshot: Snapshot,
+    changes: StorageChanges,
+) -> int:
     # Jobs before attempts before groups, as everywhere.
     job_id, _, _ = attempt_id.rpartition("-")
     job = job_rows.lock_jobs(tx, [job_id]).get(job_id)
@@ -41,22 +56,24 @@ def _receive(
     which = {"job_id": job.id, "attempt_no": attempt.number}
     known = message_rows.find(tx.connection, **which, seq=request.seq)
     if known is not None:
-        return MessageReply(number=known.number)  # the answer to the first time was lost
+        return int(known.number)  # the answer to the first time was lost
     if AttemptState(attempt.state) not in LIVE_ATTEMPT:
         raise Conflict("This attempt is over.")
     if job.group_id is None or job.errand is not None:
         raise Conflict("The job is in no group, so there is no collector to tell.")
-    if checkpoints.spec_of(hub, tx, job).seal_to is not None:
+    if checkpoints.spec_of(tx, snapshot, job).seal_to is not None:
         raise Conflict("The hub could read it, and the job is sealed.")
-    if message_rows.count_of(tx.connection, **which) >= hub.settings.messages_max:
-        raise Conflict(f"An attempt may send {hub.settings.messages_max} messages.")
-    storage_quota.check_words(hub, tx.connection, job.account_id, more=size_of(request.value))
+    most = snapshot.settings.messages_max
+    if message_rows.count_of(tx.connection, **which) >= most:
+        raise Conflict(f"An attempt may send {most} messages.")
+    size = size_of(request.value)
+    storage_quota.check_words(tx, job.account_id, more=size, snapshot=snapshot, changes=changes)
     group_rows.lock_group(tx, job.group_id)
     number = message_rows.insert(
         tx, group_id=job.group_id, account_id=job.account_id, **which, seq=request.seq, value=request.value
     )
     tx.touch(f"messages:{job.group_id}")
-    return MessageReply(number=number)
+    return number
 
 
 async def page(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from computepool.core.errors import Conflict, Forbidden, NotFound
 from computepool.core.money.money import format_credits
 from computepool.core.money.payouts import PayoutState
-from computepool.hub.clock import new_id
+from computepool.hub.clock import Clock, new_id
 from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Connection, Tx
 from computepool.hub.identity import approval_rows as rows
@@ -23,6 +23,8 @@ from computepool.hub.money import credits as credit_service
 from computepool.hub.money import starting_credits
 from computepool.hub.money.payouts import rows as payout_rows
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.settings import Settings
+from computepool.hub.snapshot import Snapshot, take
 from computepool.hub.trust import reputation
 from computepool.protocol.accounts import ApprovalList, ApprovalView, RolesRequest
 from computepool.protocol.money.credits import TopUpRequest
@@ -38,7 +40,7 @@ _LIST_MAX = 500
 @dataclass(frozen=True, slots=True)
 class _Kind:
     summary: Callable[[dict[str, object]], str]
-    effect: Callable[[Hub, Tx, AnyRow], None]
+    effect: Callable[[Tx, Snapshot, AnyRow], None]
 
 
 def _top_up_words(asked: dict[str, object]) -> str:
@@ -47,18 +49,18 @@ def _top_up_words(asked: dict[str, object]) -> str:
     return f"{words}: {request.note}" if request.note else words
 
 
-def _top_up(hub: Hub, tx: Tx, row: AnyRow) -> None:
+def _top_up(tx: Tx, snapshot: Snapshot, row: AnyRow) -> None:
     request = TopUpRequest.model_validate_json(row.request)
-    credit_service.give(hub, tx, request, actor=row.asked_by, top_up_id=f"top_{row.id}")
+    credit_service.give(tx, snapshot, request, actor=row.asked_by, top_up_id=f"top_{row.id}")
 
 
 def _grant_words(asked: dict[str, object]) -> str:
     return f"{format_credits(int(str(asked['amount'])))} credits to begin with for the new account {asked['name']}"
 
 
-def _grant(hub: Hub, tx: Tx, row: AnyRow) -> None:
+def _grant(tx: Tx, snapshot: Snapshot, row: AnyRow) -> None:
     asked = json.loads(row.request)
-    starting_credits.welcome(hub, tx, asked["account_id"], amount=asked["amount"])
+    starting_credits.welcome(tx, asked["account_id"], amount=asked["amount"], table=snapshot.table)
 
 
 def _roles_words(asked: dict[str, object]) -> str:
@@ -66,7 +68,7 @@ def _roles_words(asked: dict[str, object]) -> str:
     return f"{asked['name']} becomes {', '.join(wanted.roles)}"
 
 
-def _roles(hub: Hub, tx: Tx, row: AnyRow) -> None:
+def _roles(tx: Tx, snapshot: Snapshot, row: AnyRow) -> None:
     asked = json.loads(row.request)
     roles.change_in(tx, asked["account_id"], roles=asked["roles"], actor=row.asked_by)
 
@@ -77,7 +79,7 @@ def _review_words(asked: dict[str, object]) -> str:
     return f"{words}: {asked['note']}" if asked["note"] else words
 
 
-def _review(hub: Hub, tx: Tx, row: AnyRow) -> None:
+def _review(tx: Tx, snapshot: Snapshot, row: AnyRow) -> None:
     node = node_rows.get_node(tx.connection, json.loads(row.request)["node_id"])
     if node is not None:
         reputation.say_pardoned(tx, node, actor=_found(tx.connection, row.id).decided_by)
@@ -91,9 +93,9 @@ _KINDS = {
 }
 
 
-def ask(hub: Hub, tx: Tx, admin: Principal, *, kind: str, request: str) -> str:
+def ask(tx: Tx, clock: Clock, admin: Principal, *, kind: str, request: str) -> str:
     """Keep it for a second administrator, or an owner's wish for the first; its id."""
-    approval_id = new_id(hub.clock, "approval")
+    approval_id = new_id(clock, "approval")
     rows.insert(tx, id=approval_id, kind=kind, request=request, asked_by=admin.account_id)
     data = json.dumps({"approval_id": approval_id, "kind": kind, "request": json.loads(request)})
     tx.emit(actor=admin.account_id, action="approval.asked", account_id=admin.account_id, data=data)
@@ -104,7 +106,8 @@ def top_ups_wait(hub: Hub, admin: Principal, request: TopUpRequest) -> Callable[
     """How a top-up is kept for a second administrator; None where the operator does not want that."""
     if "top-ups" not in hub.settings.two_person_kinds():
         return None
-    return lambda tx: ask(hub, tx, admin, kind=TOP_UP, request=request.model_dump_json())
+    clock, text = hub.clock, request.model_dump_json()
+    return lambda tx: ask(tx, clock, admin, kind=TOP_UP, request=text)
 
 
 def grants_wait(hub: Hub, admin: Principal) -> Callable[[Tx, str, str], str] | None:
@@ -112,10 +115,11 @@ def grants_wait(hub: Hub, admin: Principal) -> Callable[[Tx, str, str], str] | N
     amount = starting_credits.for_newcomers(hub)
     if "top-ups" not in hub.settings.two_person_kinds() or not amount:
         return None
+    clock = hub.clock
 
     def wait(tx: Tx, account_id: str, name: str) -> str:
         request = {"account_id": account_id, "name": name, "amount": amount}
-        return ask(hub, tx, admin, kind=GRANT, request=json.dumps(request))
+        return ask(tx, clock, admin, kind=GRANT, request=json.dumps(request))
 
     return wait
 
@@ -161,12 +165,14 @@ def _payout(hub: Hub, row: AnyRow, admin: Principal) -> ApprovalView:
 
 
 async def approve(hub: Hub, admin: Principal, approval_id: str) -> ApprovalView:
+    snapshot = take(hub)
+
     def unit(tx: Tx) -> ApprovalView:
-        row = _waiting(hub, tx, approval_id)
+        row = _waiting(tx, approval_id, settings=snapshot.settings)
         if row.asked_by == admin.account_id:
             raise Forbidden("Another administrator must agree to what you asked for.")
         _decide(tx, row, admin, state="approved", reason=None)
-        _KINDS[row.kind].effect(hub, tx, row)
+        _KINDS[row.kind].effect(tx, snapshot, row)
         return _view(_found(tx.connection, approval_id), admin)
 
     return await hub.store.write(unit)
@@ -174,20 +180,21 @@ async def approve(hub: Hub, admin: Principal, approval_id: str) -> ApprovalView:
 
 async def reject(hub: Hub, admin: Principal, approval_id: str, *, reason: str) -> ApprovalView:
     """Anybody who might agree, and who asked."""
+    settings = hub.settings
 
     def unit(tx: Tx) -> ApprovalView:
-        row = _waiting(hub, tx, approval_id)
+        row = _waiting(tx, approval_id, settings=settings)
         _decide(tx, row, admin, state="rejected", reason=reason)
         return _view(_found(tx.connection, approval_id), admin)
 
     return await hub.store.write(unit)
 
 
-def _waiting(hub: Hub, tx: Tx, approval_id: str) -> AnyRow:
+def _waiting(tx: Tx, approval_id: str, *, settings: Settings) -> AnyRow:
     row = _found(tx.connection, approval_id)
     if row.state != "pending":
         raise Conflict(f"This was {row.state} already.")
-    if tx.now_ms - row.asked_at_ms > hub.settings.approval_life_s * 1000:
+    if tx.now_ms - row.asked_at_ms > settings.approval_life_s * 1000:
         raise Conflict("Nobody agreed in time; it must be asked for again.")
     return row
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from computepool.core.errors import Conflict
 from computepool.hub.clock import Clock
@@ -33,7 +34,8 @@ def rotate_in(tx: Tx, clock: Clock, *, settings: Settings, actor: str) -> str:
 
 
 async def rotate(hub: Hub, admin: Principal) -> HubKeys:
-    await hub.store.write(lambda tx: rotate_in(tx, hub.clock, settings=hub.settings, actor=admin.account_id))
+    actor, settings = admin.account_id, hub.settings
+    await hub.store.write(partial(rotate_in, clock=hub.clock, settings=settings, actor=actor))
     await reload(hub)
     return hub.secrets.published
 
@@ -45,24 +47,25 @@ async def reload(hub: Hub) -> None:
 async def tend(hub: Hub) -> None:
     """Rotate when it is time, forget what is over, and notice what another process changed."""
     rows = await hub.store.read(signing_key_rows.list_keys)
-    if _due(rows, hub) or _over(rows, hub.now_ms()):
-        await hub.store.write(lambda tx: _tend_in(hub, tx))
+    if _due(rows, hub.settings, hub.now_ms()) or _over(rows, hub.now_ms()):
+        await hub.store.write(partial(_tend_in, settings=hub.settings, clock=hub.clock))
     await reload(hub)
 
 
-def _due(rows: Sequence[AnyRow], hub: Hub) -> bool:
-    period_ms = round(hub.settings.key_rotation_days * _DAY_MS)
+def _due(rows: Sequence[AnyRow], settings: Settings, now_ms: int) -> bool:
+    period_ms = round(settings.key_rotation_days * _DAY_MS)
     since_ms = max(row.starts_at_ms for row in rows if row.starts_at_ms is not None)
-    return period_ms > 0 and hub.now_ms() - since_ms >= period_ms
+    return period_ms > 0 and now_ms - since_ms >= period_ms
 
 
 def _over(rows: Sequence[AnyRow], now_ms: int) -> bool:
     return any(row.private_key is not None and (row.ends_at_ms or now_ms + 1) <= now_ms for row in rows)
 
 
-def _tend_in(hub: Hub, tx: Tx) -> None:
-    if _due(signing_key_rows.list_keys(tx.connection), hub):  # another hub may have been faster
-        rotate_in(tx, hub.clock, settings=hub.settings, actor="hub")
+def _tend_in(tx: Tx, *, settings: Settings, clock: Clock) -> None:
+    keys = signing_key_rows.list_keys(tx.connection)
+    if _due(keys, settings, tx.now_ms):  # another hub may have been faster
+        rotate_in(tx, clock, settings=settings, actor="hub")
     for kid in signing_key_rows.retire_keys(tx):
         tx.emit(actor="hub", action="hub.key_retired", before=kid)
         tx.touch(SIGNING_TOPIC)

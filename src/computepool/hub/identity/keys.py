@@ -14,6 +14,7 @@ from computepool.hub.identity.access import Principal, Role, Scope
 from computepool.hub.identity.hub_secrets import make_key
 from computepool.hub.identity.idempotency import Remembered, once
 from computepool.hub.identity.sign_in import KEYS_TOPIC
+from computepool.hub.settings import Settings
 from computepool.protocol.accounts import KeyPage, KeyRequest, KeyRotateRequest, KeyView, NewKeyReply
 
 _KEY, _SESSION = "key", "cookie"  #: the kinds; a session is a browser's
@@ -42,14 +43,15 @@ async def create(
     access.check_scopes_within(principal, scopes)
     wanted_ms = _after(hub.now_ms(), request.expires_in_s)
     key_id, secret = hub.clock.entropy(8).hex(), hub.clock.entropy(32)
+    hash_, settings = hub.secrets.digest(secret.hex()), hub.settings
 
     def effect(tx: Tx) -> NewKeyReply:
         if account_rows.get_account(tx.connection, owner) is None:
             raise NotFound("There is no such account.", field="account_id")
-        check_not_impersonating(hub, tx, principal, owner=owner)
+        check_not_impersonating(tx, principal, settings=settings, owner=owner)
         ends_ms = _ends_with_maker(tx, principal, wanted_ms, asked=wanted_ms is not None)
         key = {"id": key_id, "account_id": owner, "name": request.name, "expires_at_ms": ends_ms}
-        reply = _insert(hub, tx, key, secret=secret, scopes=scopes)
+        reply = _insert(tx, key, secret=secret, hash_=hash_, scopes=scopes)
         _tell(tx, principal, "key.created", account_id=owner, key_id=key_id)
         return reply
 
@@ -58,11 +60,11 @@ async def create(
     )
 
 
-def check_not_impersonating(hub: Hub, tx: Tx, principal: Principal, *, owner: str) -> None:
+def check_not_impersonating(tx: Tx, principal: Principal, *, owner: str, settings: Settings) -> None:
     """Where two administrators must agree, one must not get himself a key of the other."""
     account = account_rows.get_account(tx.connection, owner)
     roles = "" if account is None else account.roles
-    if owner != principal.account_id and Role.ADMIN in roles.split(",") and hub.settings.two_person_kinds():
+    if owner != principal.account_id and Role.ADMIN in roles.split(",") and settings.two_person_kinds():
         raise Forbidden("Administrators make their own keys here: two persons must be two.")
 
 
@@ -91,10 +93,10 @@ def _after(now_ms: int, seconds: float | None) -> int | None:
 
 
 def _insert(
-    hub: Hub, tx: Tx, key: dict[str, Any], *, secret: bytes, scopes: frozenset[str] | None
+    tx: Tx, key: dict[str, Any], *, secret: bytes, hash_: str, scopes: frozenset[str] | None
 ) -> NewKeyReply:
     text = access.scopes_to_text(scopes)
-    account_rows.insert_key(tx, kind=_KEY, hash=hub.secrets.digest(secret.hex()), scopes=text, **key)
+    account_rows.insert_key(tx, kind=_KEY, hash=hash_, scopes=text, **key)
     return NewKeyReply(
         **key,
         created_at_ms=tx.now_ms,
@@ -139,10 +141,11 @@ async def rotate(
     One that replaces itself, or that ends earlier than the successor would, hands on only its own end.
     """
     new_id, secret = hub.clock.entropy(8).hex(), hub.clock.entropy(32)
+    hash_, settings = hub.secrets.digest(secret.hex()), hub.settings
 
     def effect(tx: Tx) -> NewKeyReply:
         old = _live(tx, principal, key_id)
-        check_not_impersonating(hub, tx, principal, owner=old.account_id)
+        check_not_impersonating(tx, principal, settings=settings, owner=old.account_id)
         scopes = access.scopes_from_text(old.scopes)
         access.check_scopes_within(principal, scopes)
         life_ms = None if old.expires_at_ms is None else old.expires_at_ms - old.created_at_ms
@@ -155,7 +158,7 @@ async def rotate(
             "name": old.name,
             "expires_at_ms": expires_at_ms,
         }
-        reply = _insert(hub, tx, key, secret=secret, scopes=scopes)
+        reply = _insert(tx, key, secret=secret, hash_=hash_, scopes=scopes)
         ends_ms = tx.now_ms + round(request.overlap_s * 1000)
         account_rows.end_key(tx, key_id, at_ms=min(ends_ms, old.expires_at_ms or ends_ms))
         _tell(tx, principal, "key.rotated", account_id=old.account_id, key_id=key_id, successor=new_id)

@@ -15,15 +15,17 @@ from computepool.protocol.accounts import AccountView, RolesRequest
 
 
 async def change(hub: Hub, admin: Principal, account_id: str, *, request: RolesRequest) -> AccountView:
+    settings, clock = hub.settings, hub.clock
+
     def unit(tx: Tx) -> AccountView:
         row = account_rows.get_account(tx.connection, account_id)
         if row is None:
             raise NotFound("There is no such account.")
         access.check_not_pools(account_id)
-        if "roles" not in hub.settings.two_person_kinds():
+        if "roles" not in settings.two_person_kinds():
             return account_view(roles.change_in(tx, account_id, roles=request.roles, actor=admin.account_id))
         asked = {"account_id": account_id, "name": row.name, "roles": request.roles}
-        approval_id = approvals.ask(hub, tx, admin, kind=approvals.ROLES, request=json.dumps(asked))
+        approval_id = approvals.ask(tx, clock, admin, kind=approvals.ROLES, request=json.dumps(asked))
         return account_view(row).model_copy(update={"approval_id": approval_id})
 
     return await hub.store.write(unit)

@@ -18,6 +18,7 @@ from computepool.hub.identity.hub_secrets import make_key, parse_key
 from computepool.hub.identity.idempotency import Remembered, once
 from computepool.hub.money import starting_credits
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.snapshot import Snapshot
 from computepool.protocol.accounts import (
     AccountPage,
     AccountRequest,
@@ -186,6 +187,8 @@ async def create_account(
             field="roles",
         )
 
+    table, grant = hub.market.table, hub.settings.signup_grant
+
     def effect(tx: Tx) -> AccountView:
         name, roles = request.name, request.roles
         if not account_rows.insert_account(tx, account_id=account_id, name=name, roles=roles):
@@ -194,7 +197,7 @@ async def create_account(
         made = AccountView(id=account_id, name=name, roles=list(roles), created_at_ms=tx.now_ms)
         if waits is not None:
             return made.model_copy(update={"approval_id": waits(tx, account_id, name)})
-        starting_credits.welcome(hub, tx, account_id, amount=hub.settings.signup_grant)
+        starting_credits.welcome(tx, account_id, amount=grant, table=table)
         return made
 
     return await hub.store.write(lambda tx: once(tx, remembered, lambda: effect(tx), model=AccountView))
@@ -219,14 +222,14 @@ async def get_account(hub: Hub, account_id: str) -> AccountView:
 
 
 def issue_code(
-    hub: Hub, tx: Tx, *, purpose: str, account_id: str, life_s: float, uses_max: int | None = None
+    tx: Tx, snapshot: Snapshot, *, purpose: str, account_id: str, life_s: float, uses_max: int | None = None
 ) -> tuple[str, int]:
     """128 random bits, written in groups a person can read aloud; only its hash is kept."""
-    code = hub.clock.entropy(16).hex()
+    code = snapshot.clock.entropy(16).hex()
     expires_at_ms = tx.now_ms + round(life_s * 1000)
     account_rows.insert_code(
         tx,
-        code_hash=hub.secrets.digest(code),
+        code_hash=snapshot.secrets.digest(code),
         purpose=purpose,
         account_id=account_id,
         expires_at_ms=expires_at_ms,
@@ -239,9 +242,10 @@ async def sign_in(hub: Hub, request: SignInRequest) -> SignInReply:
     """Exchange a one-time code for a key, or for the secret of a browser session."""
     life_s = hub.settings.cookie_life_s if request.kind == "cookie" else None
     key_id, secret = hub.clock.entropy(8).hex(), hub.clock.entropy(32)
+    code_hash, hash_ = hub.secrets.digest(request.code), hub.secrets.digest(secret.hex())
 
     def unit(tx: Tx) -> SignInReply:
-        account_id = account_rows.use_code(tx, code_hash=hub.secrets.digest(request.code), purpose="signin")
+        account_id = account_rows.use_code(tx, code_hash=code_hash, purpose="signin")
         account = account_rows.get_account(tx.connection, account_id) if account_id is not None else None
         if account is None:
             raise WrongCode("The code is wrong, used or expired; ask for a new one.", field="code")
@@ -251,7 +255,7 @@ async def sign_in(hub: Hub, request: SignInRequest) -> SignInReply:
             account_id=account.id,
             kind=request.kind,
             name=request.name,
-            hash=hub.secrets.digest(secret.hex()),
+            hash=hash_,
             expires_at_ms=None if life_s is None else tx.now_ms + round(life_s * 1000),
         )
         tx.emit(actor=account.id, action="account.signed_in", account_id=account.id)

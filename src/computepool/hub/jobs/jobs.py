@@ -33,6 +33,7 @@ from computepool.hub.scheduling import feasibility
 from computepool.hub.settlement import follow_ups
 from computepool.hub.settlement.verification import comparators, rechecks, verification
 from computepool.hub.settlement.verification.comparators import RequestedComparison
+from computepool.hub.snapshot import Snapshot, take, write
 from computepool.protocol.jobs.checkpoints import CheckpointDetail
 from computepool.protocol.jobs.filters import JobFilter
 from computepool.protocol.jobs.jobs import (
@@ -89,7 +90,7 @@ async def submit(
     refuse = request.impossible == "refuse"
     warning = await feasibility.warning(hub, known.requirements, principal.account_id, refuse=refuse)
     submission = _Submission(
-        hub,
+        take(hub, [principal.account_id]),
         principal,
         request,
         digest=digest,
@@ -146,7 +147,7 @@ class _Submission:
 
     def __init__(
         self,
-        hub: Hub,
+        snapshot: Snapshot,
         principal: Principal,
         request: SubmitRequest,
         *,
@@ -158,7 +159,7 @@ class _Submission:
         admit: Admit | None = None,
     ) -> None:
         self.admit = admit
-        self.hub, self.principal, self.request = hub, principal, request
+        self.snapshot, self.principal, self.request = snapshot, principal, request
         self.digest, self.body, self.job_ids, self.terms = digest, body, job_ids, terms
         self.compare = compare
         #: Bytes that the database keeps of it, at most: a program that is known already costs nothing more.
@@ -179,7 +180,7 @@ class _Submission:
         if (spec := self.compare.spec) is not None:
             job_rows.insert_spec(tx, digest=spec_digest(spec.body()), body=spec.body(), account_id=account)
         job_rows.insert_jobs(tx, self._rows(tx, pending=len(pending), earned=earned, watched=watched))
-        storage_quota.check_submission(self.hub, tx, account, size=self.size)
+        storage_quota.check_submission(tx, account, size=self.size, snapshot=self.snapshot)
         self._take_units(tx)
         dependency_rows.insert(
             tx,
@@ -453,7 +454,7 @@ def _names(connection: Connection, rows: Sequence[AnyRow], principal: Principal)
 async def cancel(hub: Hub, principal: Principal, job_id: str) -> tuple[JobView, Effects]:
     """Cancelling a finished job changes nothing and says how it ended."""
 
-    def unit(tx: Tx) -> tuple[AnyRow, Effects]:
+    def unit(tx: Tx, snapshot: Snapshot) -> tuple[AnyRow, Effects]:
         effects = Effects()
         row = _owned(principal, job_rows.lock_jobs(tx, [job_id]).get(job_id))
         if JobState(row.state) not in TERMINAL:
@@ -466,7 +467,7 @@ async def cancel(hub: Hub, principal: Principal, job_id: str) -> tuple[JobView, 
                 effects=effects,
             )
             row = job_rows.get_job(tx.connection, job_id) or row
-        return row, follow_ups.follow(hub, tx, effects)
+        return row, follow_ups.follow(tx, snapshot, effects)
 
-    row, effects = await hub.store.write(unit)
+    row, effects = await write(hub, unit)
     return views.job_view(row, node_name=None, principal=principal), effects

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ from computepool.core.jobs.lifecycle import (
     CONTESTED,
     NODE_FAULTS,
     TERMINAL,
+    AfterFailure,
     AttemptState,
     FailureHistory,
     JobState,
@@ -17,6 +18,9 @@ from computepool.core.jobs.lifecycle import (
     RetryLimits,
     after_failure,
 )
+from computepool.core.money.run_times import Timed
+from computepool.core.trust.ties import Program
+from computepool.hub.artifacts.storage_quota import StorageChanges
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.jobs import attempt_rows, dependency_rows
 from computepool.hub.jobs import rows as job_rows
@@ -38,6 +42,12 @@ class Effects:
         default_factory=list
     )  #: jobs that ran, may have submitted others, and did not succeed
     resting: dict[str, int] = field(default_factory=dict)  #: nodes that cool off, with until when (ms)
+    varying: set[Program] = field(default_factory=set)  #: programs whose results are never the same twice
+    ties: list[tuple[Program, Sequence[str]]] = field(
+        default_factory=list
+    )  #: owners who disagreed; none: agreed
+    timed: list[tuple[str, Timed]] = field(default_factory=list)  #: agreeing runs, by program
+    storage: StorageChanges = field(default_factory=StorageChanges)
 
 
 def job_event(
@@ -145,24 +155,20 @@ def release_dependents(tx: Tx, job_ids: Sequence[str], effects: Effects) -> None
             tx.touch("queue", f"job:{job_id}")
 
 
-def attempt_failed(
-    tx: Tx,
-    job: AnyRow,
-    *,
-    attempt_no: int,
-    reason: Reason,
-    node_id: str,
-    actor: str,
-    limits: RetryLimits,
-    jitter: float,
-    effects: Effects,
-    otherwise: Callable[[], bool] = lambda: False,
-    **details: Any,
-) -> bool:
-    """The job's newest attempt did not succeed: try again, or give up. `details`: error and exit_code of the attempt.
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What follows from an attempt that did not succeed."""
 
-    `otherwise` is asked before it is given up, and may end the job in another way. True: it was given up.
-    """
+    decision: AfterFailure
+    history: FailureHistory
+
+    @property
+    def gives_up(self) -> bool:
+        return self.decision.state is JobState.FAILED
+
+
+def judge_failure(tx: Tx, job: AnyRow, *, reason: Reason, limits: RetryLimits, jitter: float) -> Failure:
+    """The job's newest attempt did not succeed: try again, or give up."""
     node_fault = reason in NODE_FAULTS
     # The failed attempt's own row is already written, so its owner is among these.
     owners = attempt_rows.owners_failed(tx.connection, job.id, [fault.value for fault in NODE_FAULTS])
@@ -174,32 +180,33 @@ def attempt_failed(
         owners_failed=len(owners),
         owners_unable=len({attempt.owner_id for attempt in unable}),
     )
-    decision = after_failure(reason, history, limits, jitter=jitter)
-    counts = {"job_faults": history.job_faults, "node_faults": history.node_faults}
-    if decision.state is JobState.FAILED:
-        if otherwise():
-            return False
-        return finish(
-            tx,
-            job,
-            JobState.FAILED,
-            actor=actor,
-            reason=decision.reason,
-            effects=effects,
-            **counts,
-            **details,
-        )
-    requeue(
-        tx,
-        job,
-        attempt_no=attempt_no,
-        reason=decision.reason,
-        actor=actor,
-        effects=effects,
-        ready_at_ms=tx.now_ms + decision.delay_ms,
-        avoid_node=node_id if decision.avoid_node else "",
-        **counts,
-    )
+    return Failure(after_failure(reason, history, limits, jitter=jitter), history)
+
+
+def apply_failure(
+    tx: Tx,
+    job: AnyRow,
+    failure: Failure,
+    *,
+    attempt_no: int,
+    node_id: str,
+    actor: str,
+    effects: Effects,
+    **details: Any,
+) -> bool:
+    """True: it was given up. `details`: error and exit_code of the attempt."""
+    decision = failure.decision
+    changes: dict[str, Any] = {
+        "job_faults": failure.history.job_faults,
+        "node_faults": failure.history.node_faults,
+        "reason": decision.reason,
+        "actor": actor,
+        "effects": effects,
+    }
+    if failure.gives_up:
+        return finish(tx, job, JobState.FAILED, **changes, **details)
+    ready_at_ms, avoid = tx.now_ms + decision.delay_ms, node_id if decision.avoid_node else ""
+    requeue(tx, job, attempt_no=attempt_no, ready_at_ms=ready_at_ms, avoid_node=avoid, **changes)
     return False
 
 

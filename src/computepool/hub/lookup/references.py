@@ -10,7 +10,7 @@ from computepool.hub.db.session import AnyRow, Connection
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
 from computepool.hub.lookup import reference_rows as rows
-from computepool.hub.nodes import hosts
+from computepool.hub.nodes import group_homes, hosts
 from computepool.hub.nodes import rows as node_rows
 from computepool.protocol.references import LAST, Reference, ReferenceKind
 
@@ -67,7 +67,9 @@ def _named(
         return [row for row in found if principal.is_admin or row.id == own]
     if kind is ReferenceKind.NODE:
         called = hosts.called(connection, own, word)
-        meant = hosts.meant_by(hub, own, word, rows=called)
+        meant = hosts.meant_by(
+            own, word, rows=called, online=group_homes.OnlineNodes.among(called).answer(hub)
+        )
         return node_rows.get_nodes(connection, meant[: _LISTED_MAX + 1])
     # Groups of one name follow each other, and the newest is meant; with jobs that is not clear.
     limit = 1 if kind is ReferenceKind.GROUP else _LISTED_MAX + 1

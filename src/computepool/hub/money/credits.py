@@ -12,7 +12,7 @@ from computepool.core.errors import BadRequest, Conflict, NotFound
 from computepool.core.ids import make_id
 from computepool.core.money import ledger
 from computepool.core.money.money import AMOUNT_MAX, format_credits
-from computepool.core.money.pricing import Economy
+from computepool.core.money.pricing import Economy, PriceTable
 from computepool.core.trust.reputation import TENURED_DAYS, VIOLATIONS_WINDOW_MS
 from computepool.hub.clock import new_id
 from computepool.hub.context import Hub
@@ -24,7 +24,9 @@ from computepool.hub.identity.idempotency import Remembered, once
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.money import holds, ledger_rows
 from computepool.hub.money.statements import whose
+from computepool.hub.settings import Settings
 from computepool.hub.settlement.verification import recheck_rows
+from computepool.hub.snapshot import Snapshot, take
 from computepool.hub.trust import reputation_rows
 from computepool.protocol.money.credits import CreditsView, Leader, LeaderboardView, TopUpReply, TopUpRequest
 
@@ -83,12 +85,13 @@ async def top_up(
     waits: Callable[[Tx], str] | None = None,
 ) -> TopUpReply:
     """`waits` keeps it for a second administrator instead, and returns under which id."""
-    _check_economy(hub, request)
+    _check_economy(hub.market.table, request)
+    snapshot = take(hub)
     top_up_id = new_id(hub.clock, "top")
 
     def effect(tx: Tx) -> TopUpReply:
         if waits is None:
-            return give(hub, tx, request, actor=admin.account_id, top_up_id=top_up_id)
+            return give(tx, snapshot, request, actor=admin.account_id, top_up_id=top_up_id)
         account = _recipient(tx, request)
         _check_room(tx, account.id, request)
         shown = _given(tx, account, request, top_up_id=top_up_id)
@@ -97,8 +100,8 @@ async def top_up(
     return await hub.store.write(lambda tx: once(tx, remembered, lambda: effect(tx), model=TopUpReply))
 
 
-def give(hub: Hub, tx: Tx, request: TopUpRequest, *, actor: str, top_up_id: str) -> TopUpReply:
-    _check_economy(hub, request)
+def give(tx: Tx, snapshot: Snapshot, request: TopUpRequest, *, actor: str, top_up_id: str) -> TopUpReply:
+    _check_economy(snapshot.table, request)
     account = _recipient(tx, request)
     _check_room(tx, account.id, request)
     legs = ledger.top_up(account.id, request.amount, source=_SOURCES[request.source])
@@ -137,8 +140,8 @@ def _check_room(tx: Tx, account_id: str, request: TopUpRequest) -> None:
         raise BadRequest(f"That would be more than {format_credits(AMOUNT_MAX)} credits.", field="amount")
 
 
-def _check_economy(hub: Hub, request: TopUpRequest) -> None:
-    economy = hub.market.table.economy
+def _check_economy(table: PriceTable, request: TopUpRequest) -> None:
+    economy = table.economy
     if economy is Economy.NONE:
         raise Conflict("Nothing costs anything in this pool; nobody needs credits.")
     if economy is Economy.TIME_BANK and request.source == "bank":
@@ -178,7 +181,10 @@ def _release(tx: Tx, *, job_ids: list[str], now_ms: int) -> int:
 
 
 async def _mature_all(hub: Hub, seen: int | None, *, soon: bool) -> int:
-    before, names = await hub.store.read(lambda connection: _candidates(hub, connection, seen, soon=soon))
+    settings, now_ms = hub.settings, hub.now_ms()
+    before, names = await hub.store.read(
+        partial(_candidates, seen=seen, soon=soon, settings=settings, now_ms=now_ms)
+    )
     done = 0
     for start in range(0, len(names), _MATURED_AT_ONCE):
         done += await _mature_some(hub, names[start : start + _MATURED_AT_ONCE], soon=soon)
@@ -189,8 +195,10 @@ async def _mature_all(hub: Hub, seen: int | None, *, soon: bool) -> int:
     return done
 
 
-def _candidates(hub: Hub, connection: Connection, seen: int | None, *, soon: bool) -> tuple[int, list[str]]:
-    before = _matures_by(hub, connection, hub.now_ms(), soon=soon)
+def _candidates(
+    connection: Connection, *, seen: int | None, soon: bool, settings: Settings, now_ms: int
+) -> tuple[int, list[str]]:
+    before = _matures_by(settings, connection, now_ms, soon=soon)
     if seen is None:
         return before, ledger_rows.earning(connection)
     return before, ledger_rows.earners_between(connection, first=seen, before=before)
@@ -198,14 +206,17 @@ def _candidates(hub: Hub, connection: Connection, seen: int | None, *, soon: boo
 
 async def _mature_some(hub: Hub, names: list[str], *, soon: bool) -> int:
     """Looked at before anything is written: a pool at rest writes nothing."""
-    due = await hub.store.read(lambda connection: _due(hub, connection, names, soon=soon))
-    return await hub.store.write(lambda tx: _mature(hub, tx, due, soon=soon)) if due else 0
+    settings, now_ms = hub.settings, hub.now_ms()
+    due = await hub.store.read(partial(_due, names=names, soon=soon, settings=settings, now_ms=now_ms))
+    return await hub.store.write(partial(_mature, names=due, soon=soon, settings=settings)) if due else 0
 
 
-def _due(hub: Hub, connection: Connection, names: list[str], *, soon: bool) -> list[str]:
-    before = _matures_by(hub, connection, hub.now_ms(), soon=soon)
+def _due(
+    connection: Connection, *, names: list[str], soon: bool, settings: Settings, now_ms: int
+) -> list[str]:
+    before = _matures_by(settings, connection, now_ms, soon=soon)
     if soon:
-        trusted = _tenured(connection, names, hub.now_ms())
+        trusted = _tenured(connection, names, now_ms)
         names = [name for name in names if name in trusted]
     return [name for name in names if _matured_pay(connection, name, before=before)[0]]
 
@@ -217,9 +228,9 @@ def _tenured(connection: Connection, names: list[str], now_ms: int) -> set[str]:
     )
 
 
-def _mature(hub: Hub, tx: Tx, names: list[str], *, soon: bool = False) -> int:
+def _mature(tx: Tx, *, names: list[str], settings: Settings, soon: bool = False) -> int:
     account_rows.lock_accounts(tx, names)  # what another hub takes back now must not mature here
-    before, count = _matures_by(hub, tx.connection, tx.now_ms, soon=soon), 0
+    before, count = _matures_by(settings, tx.connection, tx.now_ms, soon=soon), 0
     for name in names:
         amount, last, after = _matured_pay(tx.connection, name, before=before)
         if not amount:
@@ -231,15 +242,15 @@ def _mature(hub: Hub, tx: Tx, names: list[str], *, soon: bool = False) -> int:
     return count
 
 
-def _matures_by(hub: Hub, connection: Connection, now_ms: int, *, soon: bool) -> int:
+def _matures_by(settings: Settings, connection: Connection, now_ms: int, *, soon: bool) -> int:
     if soon:
-        wait_ms = round(hub.settings.holdback_tenured_s * 1000)
+        wait_ms = round(settings.holdback_tenured_s * 1000)
         return ledger_rows.first_at(connection, now_ms - wait_ms + 1)
-    return _matures_before(hub, connection, now_ms)
+    return _matures_before(settings, connection, now_ms)
 
 
-def _matures_before(hub: Hub, connection: Connection, now_ms: int) -> int:
-    return ledger_rows.first_at(connection, now_ms - round(hub.settings.holdback_s * 1000) + 1)
+def _matures_before(settings: Settings, connection: Connection, now_ms: int) -> int:
+    return ledger_rows.first_at(connection, now_ms - round(settings.holdback_s * 1000) + 1)
 
 
 def _matured_pay(connection: Connection, account_id: str, *, before: int) -> tuple[int, int, int]:

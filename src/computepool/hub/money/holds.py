@@ -10,7 +10,6 @@ from computepool.core.money import ledger, pricing
 from computepool.core.money.ledger import Kind
 from computepool.core.money.money import format_credits
 from computepool.core.money.pricing import PriceTable
-from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.money import ledger_rows, price_rows
@@ -88,17 +87,17 @@ def is_overspent(job: AnyRow, bills: Iterable[RunCharge]) -> bool:
     return sum(part.charge for part in bills) > for_one_run(job)
 
 
-def settle(hub: Hub, tx: Tx, job: AnyRow, *, bills: Sequence[RunCharge], ref: str) -> None:
-    """Pay the owners of the runs that count, the accepted one first, in the transaction that accepts it."""
+def settle(tx: Tx, job: AnyRow, *, bills: Sequence[RunCharge], ref: str, table: PriceTable) -> None:
+    """Pay the owners of the runs that count, the accepted one first, in the transaction that accepts it. `table`: today's."""
     if not job.hold:
         return
     first, *more = bills
     others = [
-        ledger.share(other.owner_id, charge=other.charge, table=_table(hub, tx, other.price_version))
+        ledger.share(other.owner_id, charge=other.charge, table=_table(tx, other.price_version, today=table))
         for other in more
     ]
-    table = _table(hub, tx, first.price_version)
-    parts = ledger.split(held=job.hold, charge=first.charge, table=table, others=others)
+    agreed = _table(tx, first.price_version, today=table)
+    parts = ledger.split(held=job.hold, charge=first.charge, table=agreed, others=others)
     legs = ledger.settle(
         job.account_id, owner_id=first.owner_id, parts=parts, earned=job.hold_earned, others=others
     )
@@ -140,9 +139,9 @@ def _has_matured(tx: Tx, job: AnyRow, pay: AnyRow, *, owner_id: str) -> bool:
     return maturing or bool(pay.seq <= ledger_rows.matured_up_to(tx.connection, owner_id))
 
 
-def held_until_ms(hub: Hub, tx: Tx, *, cost: int, alone: bool) -> int | None:
+def held_until_ms(tx: Tx, *, cost: int, alone: bool, unconfirmed_ms: int) -> int | None:
     """What was due for a check and had none is paid when it has been checked, or when this time is over."""
-    return tx.now_ms + hub.settings.unconfirmed_ms if alone and cost else None
+    return tx.now_ms + unconfirmed_ms if alone and cost else None
 
 
 def mature_held(tx: Tx, job: AnyRow) -> dict[str, int]:
@@ -167,10 +166,10 @@ def settle_key(job_id: str) -> str:
     return f"settle:{job_id}"
 
 
-def _table(hub: Hub, tx: Tx, version: int) -> PriceTable:
+def _table(tx: Tx, version: int, *, today: PriceTable) -> PriceTable:
     """The one the attempt was leased under."""
-    if version == hub.market.table.version:
-        return hub.market.table
+    if version == today.version:
+        return today
     table = price_rows.get(tx.connection, version)
     if table is None:
         raise InvariantViolation(f"an attempt was priced by table {version}, which does not exist")

@@ -99,12 +99,13 @@ async def history(hub: Hub) -> PriceVersions:
 
 async def change(hub: Hub, admin: Principal, request: PricesRequest) -> PriceTableView:
     """A new version, made from the newest one the caller has seen."""
+    fee_max_ppm = _fee_max_ppm(hub)
 
     def unit(tx: Tx) -> tuple[PriceTable, AnyRow]:
         newest = price_rows.newest(tx.connection)
         if newest is None:
             raise InvariantViolation("there is no price table")
-        table = _next(newest, request, fee_max_ppm=_fee_max_ppm(hub))
+        table = _next(newest, request, fee_max_ppm=fee_max_ppm)
         price_rows.insert(tx, table, created_by=admin.account_id)
         tx.emit(actor=admin.account_id, action="prices.changed", reason=f"version {table.version}")
         tx.touch(PRICES_TOPIC)

@@ -16,6 +16,7 @@ from computepool.hub.identity.access import NodePrincipal, Principal, Role
 from computepool.hub.nodes import joining, mesh_version
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.nodes.joining import CODE_ID, ENROL, JOIN
+from computepool.hub.snapshot import take
 from computepool.hub.trust import reputation
 from computepool.protocol.hub_keys import rekey_text
 from computepool.protocol.nodes.joining import EnrolCodeReply, EnrolCodeRequest, JoinCodePage, JoinCodeView
@@ -36,18 +37,18 @@ async def enrol_code(hub: Hub, principal: Principal, request: EnrolCodeRequest) 
         )
     longest_s = settings.join_code_life_s if many else settings.enrol_code_life_s
     life_s = min(longest_s, request.life_s or longest_s)
-    purpose = JOIN if many else ENROL
+    purpose, snapshot = JOIN if many else ENROL, take(hub)
 
     def unit(tx: Tx) -> tuple[str, int]:
         code, expires_at_ms = sign_in.issue_code(
-            hub,
             tx,
+            snapshot,
             purpose=purpose,
             account_id=principal.account_id,
             life_s=life_s,
             uses_max=hosts if many else None,
         )
-        _tell(tx, principal, action="node.code_issued", code_id=hub.secrets.digest(code)[:CODE_ID])
+        _tell(tx, principal, action="node.code_issued", code_id=snapshot.secrets.digest(code)[:CODE_ID])
         return code, expires_at_ms
 
     code, expires_at_ms = await hub.store.write(unit)
@@ -110,25 +111,27 @@ async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
     if not signed_by(public_key(request.public_key), request.proof, request.code.encode()):
         raise Forbidden("The proof does not match the public key.")
     mesh_version.check_node(hub, request.profile)
-    node_id = new_id(hub.clock, "node")
+    node_id, code_hash = new_id(hub.clock, "node"), hub.secrets.digest(request.code)
+    most, registry = hub.settings.enrolments_per_day, hub.registry
+    offline_ms = registry.rules.offline_after_ms(registry.interval_ms)
+    online = frozenset(session.node_id for session in registry.sessions)
 
     def unit(tx: Tx) -> tuple[str, str]:
-        if (known := _enrolled_before(hub, tx, request)) is not None:
+        if (known := _enrolled_before(tx, request, code_hash=code_hash)) is not None:
             return known
-        code_hash = hub.secrets.digest(request.code)
         owner = account_rows.use_code(tx, code_hash=code_hash, purpose=ENROL)
         owner = owner or account_rows.use_join_code(tx, code_hash=code_hash)
         if owner is None:
             raise sign_in.WrongCode(
                 "The enrolment code is wrong, used or expired; make one with `pool node code`.", field="code"
             )
-        _check_rate(hub, tx, owner)
+        _check_rate(tx, owner, most=most)
         if node_rows.find_node_by_key(tx.connection, request.public_key) is not None:
             raise Conflict(
                 "This key is enrolled already; start the agent without a code.", field="public_key"
             )
-        _check_name(hub, tx, owner, profile=request.profile)
-        worst = reputation.predecessor(hub, tx, owner)
+        _check_name(tx, owner, profile=request.profile, online=online)
+        worst = reputation.predecessor(tx, owner, offline_after_ms=offline_ms)
         node_rows.insert_node(
             tx,
             id=node_id,
@@ -153,22 +156,21 @@ async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
     return RegisterReply(node_id=enrolled, owner=owner, hub_keys=hub.secrets.public_keys())
 
 
-def _check_name(hub: Hub, tx: Tx, owner: str, *, profile: Profile) -> None:
+def _check_name(tx: Tx, owner: str, *, profile: Profile, online: frozenset[str]) -> None:
     """Hosts of a mesh, which say where they are, are called by their names. The code is not used up."""
     if not profile.url:
         return
     for row in node_rows.called(tx.connection, profile.name):
-        if row.account_id == owner and hub.registry.get(row.id) is not None:
+        if row.account_id == owner and row.id in online:
             raise Conflict(
                 f"Another of your hosts here is called {profile.name}, and it is online: choose another --name.",
                 field="profile.name",
             )
 
 
-def _check_rate(hub: Hub, tx: Tx, owner: str) -> None:
+def _check_rate(tx: Tx, owner: str, *, most: int) -> None:
     """A name that was lost is not to be left behind as often as one likes. The code is not used up."""
     account = account_rows.get_account(tx.connection, owner)
-    most = hub.settings.enrolments_per_day
     if account is None or Role.ADMIN in account.roles.split(","):
         return
     recent = node_rows.enrolled_since(tx.connection, account_id=owner, since_ms=tx.now_ms - _DAY_MS)
@@ -186,6 +188,8 @@ async def rekey(hub: Hub, node: NodePrincipal, request: RekeyRequest) -> RekeyRe
     if not signed_by(new, request.proof, text) or not sign_in.signed_by_node(node, request.endorsement, text):
         raise Forbidden("The new key must be signed by the old one, and by itself.")
 
+    overlap_ms = round(hub.settings.node_key_overlap_s * 1000)
+
     def unit(tx: Tx) -> int:
         row = node_rows.get_node(tx.connection, node.node_id)
         if row is None or row.state == NodeState.REVOKED:
@@ -196,7 +200,7 @@ async def rekey(hub: Hub, node: NodePrincipal, request: RekeyRequest) -> RekeyRe
             raise Conflict("This key belongs to a node already.", field="public_key")
         if not signed_by(public_key(row.public_key), request.endorsement, text):
             raise Forbidden("This key was replaced already; only the newest one names its successor.")
-        until_ms = tx.now_ms + round(hub.settings.node_key_overlap_s * 1000)
+        until_ms = tx.now_ms + overlap_ms
         node_rows.set_key(tx, row, public_key=request.public_key, until_ms=until_ms)
         tx.emit(actor=node.node_id, action="node.rekeyed", account_id=row.account_id, node_id=node.node_id)
         tx.touch(sign_in.KEYS_TOPIC)
@@ -205,10 +209,9 @@ async def rekey(hub: Hub, node: NodePrincipal, request: RekeyRequest) -> RekeyRe
     return RekeyReply(node_id=node.node_id, old_accepted_until_ms=await hub.store.write(unit))
 
 
-def _enrolled_before(hub: Hub, tx: Tx, request: RegisterRequest) -> tuple[str, str] | None:
+def _enrolled_before(tx: Tx, request: RegisterRequest, *, code_hash: str) -> tuple[str, str] | None:
     """The same code with the same key again: the first answer was lost on the way."""
     row = node_rows.find_node_by_key(tx.connection, request.public_key)
-    code_hash = hub.secrets.digest(request.code)
     owners = [
         account_rows.used_code_owner(tx.connection, code_hash=code_hash, purpose=purpose)
         for purpose in (ENROL, JOIN)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from computepool.core.errors import Conflict, NotFound
@@ -13,6 +15,7 @@ from computepool.hub.groups import rows as group_rows
 from computepool.hub.groups.rows import ARRIVED, WAITING
 from computepool.hub.memory.registry import NodeSession
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.snapshot import Question
 from computepool.protocol.jobs.groups import HomeView
 
 #: A group waits for its home, or does not any more; with it goes one topic that names the node.
@@ -79,12 +82,28 @@ async def load(hub: Hub, session: NodeSession) -> None:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class OnlineNodes(Question[frozenset[str]]):
+    """Which of these nodes are there, by what their rows say and by what polls this hub."""
+
+    last_seen: frozenset[tuple[str, int | None, bool]]  #: id, when, and whether it said that it leaves
+
+    @classmethod
+    def among(cls, rows: Iterable[AnyRow]) -> OnlineNodes:
+        return cls(frozenset((row.id, row.last_seen_ms, row.departure is not None) for row in rows))
+
+    def answer(self, hub: Hub) -> frozenset[str]:
+        since_ms = hub.now_ms() - hub.registry.rules.offline_after_ms(hub.registry.interval_ms)
+        return frozenset(
+            node_id
+            for node_id, seen_ms, left in self.last_seen
+            if hub.registry.get(node_id) is not None or ((seen_ms or 0) > since_ms and not left)
+        )
+
+
 def offline_since(hub: Hub, node: AnyRow) -> int | None:
     """When it was last heard of; None while it is there. One that polls another hub is known by the store's word."""
-    limit_ms = hub.registry.rules.offline_after_ms(hub.registry.interval_ms)
-    seen_ms = int(node.last_seen_ms or 0)
-    silent = node.departure is not None or seen_ms + limit_ms <= hub.now_ms()
-    return seen_ms if silent and hub.registry.get(node.id) is None else None
+    return None if OnlineNodes.among([node]).answer(hub) else int(node.last_seen_ms or 0)
 
 
 def view(row: AnyRow, node: AnyRow | None, *, offline_ms: int | None = None) -> HomeView:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict
 from computepool.core.ids import id_range, is_node_id
@@ -52,7 +53,8 @@ async def _pinned(hub: Hub, account_id: str, word: str, *, field: str) -> str:
         return word  # the usual case of programs: nothing to look up
     plain = word.rstrip("/") if "://" in word else word
     rows = await hub.store.read(lambda connection: called(connection, account_id, plain))
-    meant = meant_by(hub, account_id, word, rows=rows)
+    online = group_homes.OnlineNodes.among(rows).answer(hub)
+    meant = meant_by(account_id, word, rows=rows, online=online)
     if len(meant) == 1:
         if begun := await hub.store.read(lambda connection: begun_ids(connection, word, but=meant[0])):
             raise Conflict(
@@ -105,12 +107,9 @@ def begun_ids(connection: Connection, word: str, *, but: str) -> Sequence[str]:
     return [id_ for id_ in node_rows.ids_between(connection, *bounds, limit=2) if id_ != but]
 
 
-def meant_by(hub: Hub, account_id: str, word: str, *, rows: Iterable[AnyRow]) -> list[str]:
+def meant_by(account_id: str, word: str, *, rows: Iterable[AnyRow], online: AbstractSet[str]) -> list[str]:
     """Of the nodes that go by a word, the ids of those that the account may mean; one is an answer."""
-    known = [
-        Host(id=row.id, owner=row.account_id, live=group_homes.offline_since(hub, row) is None)
-        for row in rows
-    ]
+    known = [Host(id=row.id, owner=row.account_id, live=row.id in online) for row in rows]
     return [host.id for host in hosts.candidates(word, known, account=account_id)]
 
 

@@ -6,26 +6,37 @@ those that poll another hub or went away a short while ago. Of these a copy is k
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import numpy as np
+
 from computepool.core.placement.gates import could_run
-from computepool.core.resources import Shape
+from computepool.core.resources import Requirements, Shape
 from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Connection
 from computepool.hub.nodes import owner_rules
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.snapshot import Question
 from computepool.hub.trust import reputation_rows
 from computepool.protocol.nodes.nodes import Profile
 
 
-def could_others(hub: Hub, shape: Shape, owners: frozenset[str]) -> bool:
-    """Whether a node of an owner beside these could run it if it had nothing else to do."""
-    wanted = Shape(
-        shape.requirements,
-        shape.account,
-        ceiling=shape.ceiling,
-        avoid_owners=shape.avoid_owners | owners,
-    )
-    fleets = (hub.registry.fleet, hub.elsewhere.fleet)
-    return any(bool(could_run(fleet, wanted, slice(0, fleet.rows)).any()) for fleet in fleets)
+@dataclass(frozen=True, slots=True)
+class AbleOwners(Question[frozenset[str]]):
+    """Whose nodes could run it if they had nothing else to do."""
+
+    requirements: Requirements
+    account: str
+    ceiling: int | None
+
+    def answer(self, hub: Hub) -> frozenset[str]:
+        shape = Shape(self.requirements, self.account, ceiling=self.ceiling)
+        able: set[str] = set()
+        for fleet in (hub.registry.fleet, hub.elsewhere.fleet):
+            rows = could_run(fleet, shape, slice(0, fleet.rows))
+            owners = np.bincount(fleet.table.owner[: fleet.rows][rows])
+            able.update(map(fleet.accounts.word, np.flatnonzero(owners).tolist()))
+        return frozenset(able)
 
 
 async def refresh(hub: Hub) -> None:

@@ -27,6 +27,7 @@ from computepool.hub.jobs.transitions import Effects
 from computepool.hub.nodes import node_status, owner_rules, price_floors, uptime
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.scheduling import leases
+from computepool.hub.snapshot import Snapshot, write
 from computepool.hub.trust import hardware, hardware_messages, hardware_rows, reputation, reputation_rows
 from computepool.protocol.nodes.nodes import NodeView, NodeWhyRow, NodeWhyView, Profile
 
@@ -166,19 +167,19 @@ def _manageable(connection: Connection, principal: Principal, node_id: str) -> A
 async def revoke(hub: Hub, principal: Principal, node_id: str) -> tuple[NodeView, Effects]:
     """Its key stops working at once; what it held runs elsewhere."""
 
-    def unit(tx: Tx) -> Effects:
+    def unit(tx: Tx, snapshot: Snapshot) -> Effects:
         row = _manageable(tx.connection, principal, node_id)
         # Whoever has that machine may know the code it joined with, which would let it in again.
         account_rows.end_join_codes(tx, account_id=row.account_id)
-        return remove(hub, tx, node_id, actor=principal.account_id, action="node.revoked")
+        return remove(tx, snapshot, node_id, actor=principal.account_id, action="node.revoked")
 
-    effects = await hub.store.write(unit)
+    effects = await write(hub, unit)
     follow_state(hub, node_id, NodeState.REVOKED)
     return await get(hub, principal, node_id), effects
 
 
 def remove(
-    hub: Hub, tx: Tx, node_id: str, *, actor: str, action: str, departure: Departure | None = None
+    tx: Tx, snapshot: Snapshot, node_id: str, *, actor: str, action: str, departure: Departure | None = None
 ) -> Effects:
     """It takes no part any more; its history and what it earned stay."""
     node_rows.lock_node(tx, node_id)
@@ -186,7 +187,7 @@ def remove(
     if row is None:
         raise NotFound("There is no such node.")
     held = [attempt.id for attempt in attempt_rows.live_attempts(tx.connection, node_id=node_id)]
-    effects = leases.end_attempts(hub, tx, held, reason=Reason.NODE_ERROR) if held else Effects()
+    effects = leases.end_attempts(tx, snapshot, attempt_ids=held, reason=Reason.NODE_ERROR)
     if node_rows.revoke(tx, node_id, departure=departure):
         tx.emit(
             actor=actor,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from computepool.core.errors import NotFound
 from computepool.core.fleet.node_status import Departure
 from computepool.core.resources import NodeState
@@ -12,6 +14,7 @@ from computepool.hub.jobs.transitions import Effects
 from computepool.hub.memory.registry import NodeSession
 from computepool.hub.nodes import earnings, known_nodes, nodes
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.snapshot import write
 from computepool.protocol.money.market import OwnNodeView
 
 
@@ -27,24 +30,22 @@ async def view(hub: Hub, node: NodePrincipal) -> OwnNodeView:
 async def leave(hub: Hub, node: NodePrincipal) -> tuple[OwnNodeView, Effects]:
     """Its key stops working at once, and what it still held runs elsewhere. What it earned stays its owner's."""
     known = await view(hub, node)
-    effects = await hub.store.write(
-        lambda tx: nodes.remove(
-            hub, tx, node.node_id, actor=node.node_id, action="node.left", departure=Departure.LEFT
-        )
-    )
+    node_id, left = node.node_id, Departure.LEFT
+    unit = partial(nodes.remove, node_id=node_id, actor=node_id, action="node.left", departure=left)
+    effects = await write(hub, unit)
     nodes.follow_state(hub, node.node_id, NodeState.REVOKED)
     return known, effects
 
 
 async def stop(hub: Hub, session: NodeSession) -> None:
     """Its agent ends: it is offline at once, not only when its lease is over. What it could not report waits for that."""
-    node_id = session.node_id
+    node_id, boot_id, seen_ms = session.node_id, session.boot_id, session.seen_ms
+    owner = session.profile.owner
 
     def unit(tx: Tx) -> None:
-        if node_rows.depart(tx, node_id=node_id, boot_id=session.boot_id):
-            owner = session.profile.owner
+        if node_rows.depart(tx, node_id=node_id, boot_id=boot_id):
             tx.emit(actor=node_id, action="node.offline", node_id=node_id, account_id=owner, reason="stopped")
-            node_rows.touch_nodes(tx, {node_id: session.seen_ms})
+            node_rows.touch_nodes(tx, {node_id: seen_ms})
             tx.touch("events")
 
     await hub.store.write(unit)

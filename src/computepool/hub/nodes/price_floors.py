@@ -33,10 +33,10 @@ async def get_default(hub: Hub, principal: Principal) -> FloorView:
 
 async def set_default(hub: Hub, principal: Principal, floor: int | None) -> FloorView:
     """Holds at once for every node of the account that has no floor of its own."""
-    account_id = principal.account_id
+    account_id, table = principal.account_id, hub.market.table
 
     def unit(tx: Tx) -> list[str]:
-        _check_economy(hub.market.table, floor)
+        _check_economy(table, floor)
         before = market_rows.account_floor(tx.connection, account_id)
         following = _following(tx.connection, account_id)
         if before != floor:
@@ -58,11 +58,13 @@ async def set_default(hub: Hub, principal: Principal, floor: int | None) -> Floo
 
 
 async def set_node(hub: Hub, principal: Principal, node_id: str, *, floor: int | None) -> FloorView:
+    table = hub.market.table
+
     def unit(tx: Tx) -> AnyRow:
         row = node_rows.get_node(tx.connection, node_id)
         access.check_owner(principal, row.account_id if row is not None else None, what="node")
         assert row is not None
-        _check_economy(hub.market.table, floor)
+        _check_economy(table, floor)
         if row.floor != floor:
             market_rows.set_node_floor(tx, node_id, floor)
             tx.emit(

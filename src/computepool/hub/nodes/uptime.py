@@ -9,14 +9,15 @@ from computepool.core.trust.uptime import HOUR_MS, SPANS_HOURS, Span, UptimeShar
 from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Connection, Tx
 from computepool.hub.nodes import uptime_rows
+from computepool.hub.settings import Settings
 from computepool.protocol.nodes.mesh import Uptime, UptimeView
 
 _LONGEST_MS = max(SPANS_HOURS) * HOUR_MS
 _PERCENT_PPM = 10_000
 
 
-def arrive(hub: Hub, tx: Tx, row: AnyRow) -> None:
-    uptime_rows.arrive(tx, row, gap_ms=round(hub.settings.uptime_gap_s * 1000))
+def arrive(tx: Tx, row: AnyRow, *, settings: Settings) -> None:
+    uptime_rows.arrive(tx, row, gap_ms=round(settings.uptime_gap_s * 1000))
 
 
 def load(hub: Hub, connection: Connection, node_ids: Iterable[str]) -> dict[str, list[Span]]:

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
@@ -30,6 +30,7 @@ from computepool.core.network import Address
 from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.notifications import notices, rows, webhooks
+from computepool.hub.settings import Settings
 from computepool.protocol.webhooks import signature
 
 logger = logging.getLogger(__name__)
@@ -151,7 +152,9 @@ class Courier:
         if not await hub.store.write(lambda tx: rows.claim(tx, row, until_ms=tx.now_ms + lease_ms)):
             return None
         verdict = await send(hub, self._client, row)
-        await hub.store.write(lambda tx: _settle(hub, tx, row, verdict=verdict))
+        jitter = int.from_bytes(hub.clock.entropy(2), "big") / 65_535
+        settings = hub.settings
+        await hub.store.write(partial(_settle, row=row, verdict=verdict, settings=settings, jitter=jitter))
         if not verdict.arrived:
             return None
         found = await hub.store.read(
@@ -244,16 +247,16 @@ def own_addresses() -> tuple[network.Network, ...]:
 # what follows
 
 
-def _settle(hub: Hub, tx: Tx, row: AnyRow, *, verdict: DeliveryResult) -> None:
+def _settle(tx: Tx, *, row: AnyRow, verdict: DeliveryResult, settings: Settings, jitter: float) -> None:
     tries = row.tries + 1
     hook = rows.get(tx.connection, row.webhook_id)
     failures = 0 if verdict.arrived or hook is None else hook.failures + 1
-    next_ms = tx.now_ms + (retry_ms(hub, failures) if failures else 0)
+    next_ms = tx.now_ms + (retry_ms(settings, failures, jitter=jitter) if failures else 0)
     columns: dict[str, Any] = {"status": verdict.status or None, "reason": verdict.reason or None}
     if verdict.arrived:
         columns |= {"state": rows.DELIVERED, "ended_at_ms": tx.now_ms}
     else:
-        over = next_ms - row.created_at_ms > round(hub.settings.webhook_retry_for_s * 1000)
+        over = next_ms - row.created_at_ms > round(settings.webhook_retry_for_s * 1000)
         columns |= {"state": rows.FAILED, "ended_at_ms": tx.now_ms} if over else {"next_try_ms": next_ms}
     if not rows.tried(tx, row.id, tries=tries, **columns) or hook is None:
         return
@@ -262,17 +265,17 @@ def _settle(hub: Hub, tx: Tx, row: AnyRow, *, verdict: DeliveryResult) -> None:
         if hook.failing_since_ms is not None:
             rows.change(tx, hook.id, failing_since_ms=None)
         return
-    _failed(hub, tx, hook, verdict=verdict)
+    _failed(tx, hook, verdict=verdict, settings=settings)
 
 
-def _failed(hub: Hub, tx: Tx, hook: AnyRow, *, verdict: DeliveryResult) -> None:
+def _failed(tx: Tx, hook: AnyRow, *, verdict: DeliveryResult, settings: Settings) -> None:
     since_ms = hook.failing_since_ms or tx.now_ms
     if hook.failing_since_ms is None:
         rows.change(tx, hook.id, failing_since_ms=since_ms)
     reason = ""
     if verdict.status == _GONE:
         reason = "the receiver answered 410 Gone: it wants no more"
-    elif tx.now_ms - since_ms > round(hub.settings.webhook_disable_after_s * 1000):
+    elif tx.now_ms - since_ms > round(settings.webhook_disable_after_s * 1000):
         days = (tx.now_ms - since_ms) / _DAY_MS
         reason = f"nothing arrived for {days:.1f} days; the last time: {verdict.reason}"
     if reason and rows.disable(tx, hook.id, reason=reason):
@@ -280,10 +283,8 @@ def _failed(hub: Hub, tx: Tx, hook: AnyRow, *, verdict: DeliveryResult) -> None:
         tx.emit(actor="hub", action="webhook.disabled", account_id=hook.account_id, data=data)
 
 
-def retry_ms(hub: Hub, tries: int) -> int:
+def retry_ms(settings: Settings, tries: int, *, jitter: float) -> int:
     """Of a webhook, whatever waits for it. Doubled each time, with jitter: receivers that come back must not be met by
     everybody at once."""
-    settings = hub.settings
     full_s = doubled(settings.webhook_retry_base_s, tries - 1, most=settings.webhook_retry_max_s)
-    jitter = int.from_bytes(hub.clock.entropy(2), "big") / 65_535
     return int(full_s * 1000 * (0.5 + jitter / 2))

@@ -51,10 +51,11 @@ async def gather(hub: Hub) -> int:
 
 async def _look(hub: Hub, webhook_id: str) -> tuple[int, bool]:
     """How much there is to tell, and whether there is more to look at."""
+    address = hub.settings.address
 
     def load(connection: Connection) -> _News | None:
         hook = rows.get(connection, webhook_id)
-        return None if hook is None else _news(hub, connection, hook)
+        return None if hook is None else _news(connection, hook, address=address)
 
     found = await hub.store.read(load)
     if found is None or not await hub.store.write(lambda tx: _take(tx, found)):
@@ -69,7 +70,7 @@ def _take(tx: Tx, news: _News) -> bool:
     return True
 
 
-def _news(hub: Hub, connection: Connection, hook: AnyRow) -> _News | None:
+def _news(connection: Connection, hook: AnyRow, *, address: str) -> _News | None:
     found = rows.news(connection, hook, limit=_LOOK_MAX)
     if not found:
         return None
@@ -80,7 +81,7 @@ def _news(hub: Hub, connection: Connection, hook: AnyRow) -> _News | None:
             "id": delivery_id(hook.id, row.seq),
             "webhook_id": hook.id,
             "event": event,
-            "body": payload(hub, event, at_ms=row.at_ms, data=data),
+            "body": payload(address, event, at_ms=row.at_ms, data=data),
         }
         for row, event in told
         if (data := about.data(row, event)) is not None
@@ -100,13 +101,13 @@ def delivery_id(webhook_id: str, seq: int) -> str:
     return f"msg_{seq:013x}_{webhook_id.rpartition('_')[2]}"
 
 
-def payload(hub: Hub, event: str, *, at_ms: int, data: dict[str, Any]) -> str:
+def payload(address: str, event: str, *, at_ms: int, data: dict[str, Any]) -> str:
     """Ids and counts; never results, and no more of a person's words than names."""
     said = {
         "version": PAYLOAD_VERSION,
         "type": event,
         "at_ms": at_ms,
-        "hub": hub.settings.address,
+        "hub": address,
         "data": data,
     }
     return json.dumps(said, separators=(",", ":"))

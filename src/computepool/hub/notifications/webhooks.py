@@ -47,10 +47,11 @@ async def create(
     check_url(hub, request.url)
     webhook_id, account = new_id(hub.clock, "hook"), principal.account_id
     wanted = [event for event in EVENTS if event in request.events]
+    most, secret = hub.settings.webhooks_max, secret_text(secret_of(hub, webhook_id))
 
     def effect(tx: Tx) -> NewWebhookReply:
-        if rows.count(tx.connection, account) >= hub.settings.webhooks_max:
-            raise TooLarge(f"An account may have {hub.settings.webhooks_max} webhooks; remove one first.")
+        if rows.count(tx.connection, account) >= most:
+            raise TooLarge(f"An account may have {most} webhooks; remove one first.")
         rows.insert(
             tx,
             id=webhook_id,
@@ -64,7 +65,7 @@ async def create(
             _watch_groups(tx, account)
         row = rows.get(tx.connection, webhook_id)
         assert row is not None
-        return NewWebhookReply(**view(row).model_dump(), secret=secret_text(secret_of(hub, webhook_id)))
+        return NewWebhookReply(**view(row).model_dump(), secret=secret)
 
     return await hub.store.write(
         lambda tx: once(tx, remembered, lambda: effect(tx), model=NewWebhookReply, sealed=True)
@@ -132,17 +133,17 @@ async def enable(hub: Hub, principal: Principal, webhook_id: str) -> WebhookView
 
 async def test(hub: Hub, principal: Principal, webhook_id: str) -> DeliveryView:
     """A delivery like any other, that says it is a test."""
-    number = hub.clock.entropy(8).hex()
+    number, settings = hub.clock.entropy(8).hex(), hub.settings
 
     def unit(tx: Tx) -> DeliveryView:
         row = _owned(tx.connection, principal, webhook_id)
         if row.disabled_at_ms is not None:
             raise Conflict(f"The webhook is disabled: {row.disabled_reason}. Enable it first.")
-        since_ms, most = tx.now_ms - _MINUTE_MS, hub.settings.webhook_tests_max
+        since_ms, most = tx.now_ms - _MINUTE_MS, settings.webhook_tests_max
         if rows.recent(tx.connection, row.account_id, event=_TEST, since_ms=since_ms) >= most:
             raise RateLimited(f"An account may ask for {most} tests in a minute.", retry_after_s=60)
         delivery = f"msg_{rows.last_event(tx.connection):013x}_{number}"
-        body = notices.payload(hub, _TEST, at_ms=tx.now_ms, data={"webhook_id": webhook_id})
+        body = notices.payload(settings.address, _TEST, at_ms=tx.now_ms, data={"webhook_id": webhook_id})
         told = {"id": delivery, "webhook_id": webhook_id, "event": _TEST, "body": body}
         rows.insert_deliveries(tx, [told])
         [made] = rows.page(tx.connection, webhook_id, before=None, limit=1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -19,6 +20,7 @@ from computepool.core.placement.choice import chosen_by_pool
 from computepool.core.placement.exploration import Explorer
 from computepool.core.placement.gates import could_run, still_agreed
 from computepool.core.resources import Shape
+from computepool.hub.artifacts import storage_quota
 from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.jobs import attempt_rows
@@ -46,6 +48,24 @@ class _Place:
     job_id: str
     lane: Lane
     offer: Offer
+
+    def attempt(self) -> dict[str, Any]:
+        """The columns that are known before it is leased."""
+        return {
+            "job_id": self.job_id,
+            "node_id": self.lane.node_id,
+            "owner_id": self.lane.owner,
+            "lane": self.lane.id,
+            "gpus": ",".join(map(str, self.lane.gpus)),
+            "lane_since_ms": self.lane.since_ms,
+            "price": self.offer.price,
+            "spot": self.offer.spot,
+            "units": self.offer.units,
+            "zone_tier": self.offer.zone.tier,
+            "zone_region": self.offer.zone.region,
+            "price_version": self.offer.version,
+            "narrow": self.lane.narrow,
+        }
 
 
 class Dispatcher:
@@ -137,6 +157,13 @@ class Dispatcher:
             self._hub.registry.cancel(node_id, attempt_id)
         for node_id, until_ms in effects.resting.items():
             self._hub.registry.rest(node_id, until_ms, now_ms=self._hub.now_ms())
+        hub = self._hub
+        hub.varying |= effects.varying
+        for program, owners in effects.ties:
+            hub.ties = hub.ties.note(program, owners)
+        for digest, run in effects.timed:
+            hub.run_times = hub.run_times.note(digest, run)
+        storage_quota.follow(hub, effects.storage)
         if effects.requeued:
             rows = await self._hub.store.read(
                 lambda connection: job_rows.get_queued(connection, effects.requeued)
@@ -193,7 +220,13 @@ class Dispatcher:
         if not places:
             return hub.backlog.unfinished(hub.registry.fleet)
         try:
-            leased, kept = await hub.store.write(lambda tx: self._lease(tx, places))
+            leased, kept = await hub.store.write(
+                partial(
+                    _lease,
+                    attempts={place.job_id: place.attempt() for place in places},
+                    lease_ms=hub.registry.lease_ms,
+                )
+            )
         except Exception:
             self._undo(places)
             raise
@@ -277,58 +310,6 @@ class Dispatcher:
             for shape in waiting
         )
 
-    def _lease(self, tx: Tx, places: Sequence[_Place]) -> tuple[dict[str, AnyRow], dict[str, AnyRow]]:
-        """Queued → leased for those that are still queued, with an attempt row each; and what they go on from."""
-        hub = self._hub
-        leased = job_rows.lease_jobs(tx, [place.job_id for place in places])
-        rows: list[dict[str, Any]] = []
-        until_ms = tx.now_ms + hub.registry.lease_ms
-        for place in places:
-            job = leased.get(place.job_id)
-            if job is None:
-                continue
-            attempt_id = attempt_rows.attempt_id(job.id, job.attempt_no)
-            rows.append(
-                {
-                    "id": attempt_id,
-                    "job_id": job.id,
-                    "number": job.attempt_no,
-                    "node_id": place.lane.node_id,
-                    "owner_id": place.lane.owner,
-                    "lane": place.lane.id,
-                    "gpus": ",".join(map(str, place.lane.gpus)),
-                    "state": AttemptState.LEASED.value,
-                    "reason": Reason.PLACED.value,
-                    "lease_until_ms": until_ms,
-                    "leased_at_ms": tx.now_ms,
-                    "lane_since_ms": place.lane.since_ms,
-                    "price": place.offer.price,
-                    "spot": place.offer.spot,
-                    "units": place.offer.units,
-                    "zone_tier": place.offer.zone.tier,
-                    "zone_region": place.offer.zone.region,
-                    "price_version": place.offer.version,
-                    "narrow": place.lane.narrow,
-                }
-            )
-            tx.emit(
-                actor="hub",
-                action="job.leased",
-                account_id=job.account_id,
-                job_id=job.id,
-                attempt_id=attempt_id,
-                node_id=place.lane.node_id,
-                group_id=job.group_id,
-                before=JobState.QUEUED.value,
-                after=JobState.LEASED.value,
-                reason=Reason.PLACED.value,
-            )
-            tx.touch(f"job:{job.id}")
-        if rows:
-            attempt_rows.insert_attempts(tx, rows)
-            tx.touch("events")
-        return leased, checkpoints.resume(tx, leased.values())
-
     def _hand_over(
         self, places: Sequence[_Place], leased: dict[str, AnyRow], kept: dict[str, AnyRow]
     ) -> None:
@@ -372,3 +353,44 @@ class Dispatcher:
             if not lane.attempts:
                 self._hub.registry.close_lane(lane)
                 self._lanes.pop(lane.id, None)
+
+
+def _lease(
+    tx: Tx, *, attempts: Mapping[str, dict[str, Any]], lease_ms: int
+) -> tuple[dict[str, AnyRow], dict[str, AnyRow]]:
+    """Queued → leased for those that are still queued, with an attempt row each; and what they go on from."""
+    leased = job_rows.lease_jobs(tx, list(attempts))
+    rows: list[dict[str, Any]] = []
+    for job_id, attempt in attempts.items():
+        job = leased.get(job_id)
+        if job is None:
+            continue
+        attempt_id = attempt_rows.attempt_id(job.id, job.attempt_no)
+        rows.append(
+            attempt
+            | {
+                "id": attempt_id,
+                "number": job.attempt_no,
+                "state": AttemptState.LEASED.value,
+                "reason": Reason.PLACED.value,
+                "lease_until_ms": tx.now_ms + lease_ms,
+                "leased_at_ms": tx.now_ms,
+            }
+        )
+        tx.emit(
+            actor="hub",
+            action="job.leased",
+            account_id=job.account_id,
+            job_id=job.id,
+            attempt_id=attempt_id,
+            node_id=attempt["node_id"],
+            group_id=job.group_id,
+            before=JobState.QUEUED.value,
+            after=JobState.LEASED.value,
+            reason=Reason.PLACED.value,
+        )
+        tx.touch(f"job:{job.id}")
+    if rows:
+        attempt_rows.insert_attempts(tx, rows)
+        tx.touch("events")
+    return leased, checkpoints.resume(tx, leased.values())

@@ -19,16 +19,13 @@ async def drop_silent(hub: Hub) -> None:
     if not lost:
         return
 
+    owners = {session.node_id: session.profile.owner for session in lost}
+    seen = {session.node_id: session.seen_ms for session in lost}
+
     def unit(tx: Tx) -> None:
-        for session in lost:
-            tx.emit(
-                actor="hub",
-                action="node.offline",
-                node_id=session.node_id,
-                account_id=session.profile.owner,
-                reason="silent",
-            )
-        node_rows.touch_nodes(tx, {session.node_id: session.seen_ms for session in lost})
+        for node_id, owner in owners.items():
+            tx.emit(actor="hub", action="node.offline", node_id=node_id, account_id=owner, reason="silent")
+        node_rows.touch_nodes(tx, seen)
         tx.touch("events")
 
     await hub.store.write(unit)
@@ -46,10 +43,12 @@ async def note_key_use(hub: Hub, authenticator: Authenticator) -> None:
 
 
 async def prune(hub: Hub) -> None:
+    settings = hub.settings
+
     def unit(tx: Tx) -> None:
-        account_rows.prune_codes(tx, before_ms=tx.now_ms - round(hub.settings.idempotency_keep_s * 1000))
-        webhook_rows.prune(tx, before_ms=tx.now_ms - round(hub.settings.webhook_keep_s * 1000))
-        account_rows.prune_replies(tx, before_ms=tx.now_ms - round(hub.settings.idempotency_keep_s * 1000))
+        account_rows.prune_codes(tx, before_ms=tx.now_ms - round(settings.idempotency_keep_s * 1000))
+        webhook_rows.prune(tx, before_ms=tx.now_ms - round(settings.webhook_keep_s * 1000))
+        account_rows.prune_replies(tx, before_ms=tx.now_ms - round(settings.idempotency_keep_s * 1000))
 
     await hub.store.write(unit)
     await garbage_collection.collect(hub)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, TERMINAL, AttemptState, JobState, Reason
 from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Tx
@@ -14,6 +16,7 @@ from computepool.hub.memory.registry import NodeSession
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.settlement import follow_ups
 from computepool.hub.settlement.verification import verification
+from computepool.hub.snapshot import Snapshot, write
 
 _BATCH = 1_000
 _HUB_FRESH_MS = 30_000
@@ -23,10 +26,11 @@ HUB_BEAT_MS = 10_000
 async def on_boot(hub: Hub) -> None:
     """Nobody loses a lease because the hub was away, unless another hub was there all the time."""
     grace_ms = hub.registry.rules.boot_grace_ms(hub.registry.interval_ms)
+    hub_id, address = hub.hub_id, hub.settings.address
 
     def unit(tx: Tx) -> None:
-        others = account_rows.other_hubs(tx.connection, hub_id=hub.hub_id, since_ms=tx.now_ms - _HUB_FRESH_MS)
-        account_rows.beat_hub(tx, hub_id=hub.hub_id, address=hub.settings.address)
+        others = account_rows.other_hubs(tx.connection, hub_id=hub_id, since_ms=tx.now_ms - _HUB_FRESH_MS)
+        account_rows.beat_hub(tx, hub_id=hub_id, address=address)
         if not others:
             attempt_rows.extend_all_leases(tx, until_ms=tx.now_ms + grace_ms)
 
@@ -34,9 +38,7 @@ async def on_boot(hub: Hub) -> None:
 
 
 async def beat(hub: Hub) -> None:
-    await hub.store.write(
-        lambda tx: account_rows.beat_hub(tx, hub_id=hub.hub_id, address=hub.settings.address)
-    )
+    await hub.store.write(partial(account_rows.beat_hub, hub_id=hub.hub_id, address=hub.settings.address))
 
 
 async def note_seen(hub: Hub) -> None:
@@ -54,7 +56,8 @@ async def renew(hub: Hub) -> None:
         if session.attempts
     ]
     for start in range(0, len(by_node), _BATCH):
-        dead = await hub.store.write(lambda tx, part=by_node[start : start + _BATCH]: _renew(hub, tx, part))  # type: ignore[misc]
+        part = by_node[start : start + _BATCH]
+        dead = await hub.store.write(partial(_renew, part=part, lease_ms=hub.registry.lease_ms))
         for node_id, attempt_id in dead:
             hub.registry.cancel(node_id, attempt_id)
 
@@ -71,12 +74,11 @@ def _still_allowed(hub: Hub, session: NodeSession, now_ms: int) -> list[str]:
     return allowed
 
 
-def _renew(hub: Hub, tx: Tx, part: list[tuple[str, int, list[str]]]) -> list[tuple[str, str]]:
+def _renew(tx: Tx, part: list[tuple[str, int, list[str]]], *, lease_ms: int) -> list[tuple[str, str]]:
     """Grouped by second, so that nodes that spoke together share a statement. Returns what is no longer alive.
 
     Rounded up: no lease is shorter than its node was told.
     """
-    lease_ms = hub.registry.lease_ms
     dead: list[tuple[str, str]] = []
     by_second: dict[int, list[tuple[str, str]]] = {}
     for node_id, seen_ms, attempt_ids in part:
@@ -98,7 +100,7 @@ async def expire_overdue(hub: Hub) -> Effects:
     spoken_for = _spoken_for(hub, now_ms) if rows else set()
     ids = [row.id for row in rows if row.id not in spoken_for]
     if ids:
-        effects = await hub.store.write(lambda tx: end_attempts(hub, tx, ids, reason=Reason.LEASE_LOST))
+        effects = await write(hub, partial(end_attempts, attempt_ids=ids, reason=Reason.LEASE_LOST))
     stale = await hub.store.read(
         lambda connection: job_rows.overdue_jobs(connection, now_ms=now_ms, limit=_BATCH)
     )
@@ -107,9 +109,7 @@ async def expire_overdue(hub: Hub) -> Effects:
         lambda connection: checkpoint_rows.stranded(connection, before_ms=before_ms, limit=_BATCH)
     )
     if stale or stranded:
-        late = await hub.store.write(
-            lambda tx: _expire_jobs(hub, tx, stale, stranded=stranded, before_ms=before_ms)
-        )
+        late = await write(hub, partial(_expire_jobs, job_ids=stale, stranded=stranded, before_ms=before_ms))
         effects.finished += late.finished
         effects.requeued += late.requeued
     return effects
@@ -126,7 +126,7 @@ def _spoken_for(hub: Hub, now_ms: int) -> set[str]:
     }
 
 
-def end_attempts(hub: Hub, tx: Tx, attempt_ids: list[str], *, reason: Reason) -> Effects:
+def end_attempts(tx: Tx, snapshot: Snapshot, *, attempt_ids: list[str], reason: Reason) -> Effects:
     """Live attempts are over without a report: their jobs wait again, or fail if nodes kept being lost under them."""
     effects = Effects()
     jobs = job_rows.lock_jobs(tx, {id_.rpartition("-")[0] for id_ in attempt_ids})
@@ -136,11 +136,13 @@ def end_attempts(hub: Hub, tx: Tx, attempt_ids: list[str], *, reason: Reason) ->
             continue
         if reason is Reason.LEASE_LOST and attempt.lease_until_ms >= tx.now_ms:
             continue  # renewed since it was read
-        _end_attempt(hub, tx, attempt, job=job, reason=reason, effects=effects)
-    return follow_ups.follow(hub, tx, effects)
+        _end_attempt(tx, snapshot, attempt, job=job, reason=reason, effects=effects)
+    return follow_ups.follow(tx, snapshot, effects)
 
 
-def _end_attempt(hub: Hub, tx: Tx, attempt: AnyRow, *, job: AnyRow, reason: Reason, effects: Effects) -> None:
+def _end_attempt(
+    tx: Tx, snapshot: Snapshot, attempt: AnyRow, *, job: AnyRow, reason: Reason, effects: Effects
+) -> None:
     if not attempt_rows.end_attempt(tx, attempt.id, state=AttemptState.EXPIRED, reason=reason):
         return
     effects.ended.append((attempt.node_id, attempt.id))
@@ -158,21 +160,19 @@ def _end_attempt(hub: Hub, tx: Tx, attempt: AnyRow, *, job: AnyRow, reason: Reas
     )
     if JobState(job.state) in TERMINAL or job.attempt_no != attempt.number:
         return
-    transitions.attempt_failed(
-        tx,
-        job,
-        attempt_no=attempt.number,
-        reason=reason,
-        node_id=attempt.node_id,
-        actor="hub",
-        limits=hub.settings.retry_limits(job.retries),
-        jitter=0.5,
-        effects=effects,
-        otherwise=lambda: verification.believe_first(hub, tx, job, effects=effects),
+    limits = snapshot.settings.retry_limits(job.retries)
+    failure = transitions.judge_failure(tx, job, reason=reason, limits=limits, jitter=0.5)
+    if failure.gives_up and verification.believe_first(tx, snapshot, job, effects=effects):
+        return
+    number, node_id = attempt.number, attempt.node_id
+    transitions.apply_failure(
+        tx, job, failure, attempt_no=number, node_id=node_id, actor="hub", effects=effects
     )
 
 
-def _expire_jobs(hub: Hub, tx: Tx, job_ids: list[str], *, stranded: list[str], before_ms: int) -> Effects:
+def _expire_jobs(
+    tx: Tx, snapshot: Snapshot, *, job_ids: list[str], stranded: list[str], before_ms: int
+) -> Effects:
     effects = Effects()
     for job in job_rows.lock_jobs(tx, stranded).values():
         if job.state == JobState.QUEUED and job.pinned and job.queued_at_ms < before_ms:
@@ -183,19 +183,19 @@ def _expire_jobs(hub: Hub, tx: Tx, job_ids: list[str], *, stranded: list[str], b
             )
     for job in job_rows.lock_jobs(tx, job_ids).values():
         waits = job.state == JobState.QUEUED and not job.pinned and job.expires_at_ms < tx.now_ms
-        if not waits or verification.believe_first(hub, tx, job, effects=effects):
+        if not waits or verification.believe_first(tx, snapshot, job, effects=effects):
             continue
         reason = Reason.NOT_CONFIRMED if job.results else Reason.QUEUED_TOO_LONG
         transitions.finish(tx, job, JobState.EXPIRED, actor="hub", reason=reason, effects=effects)
-    return follow_ups.follow(hub, tx, effects)
+    return follow_ups.follow(tx, snapshot, effects)
 
 
 async def on_stop(hub: Hub) -> None:
     """A hub that stops on purpose says so, and whom it heard last: others need not wait to miss it."""
-    seen = {session.node_id: session.seen_ms for session in hub.registry.sessions}
+    seen, hub_id = {session.node_id: session.seen_ms for session in hub.registry.sessions}, hub.hub_id
 
     def unit(tx: Tx) -> None:
         node_rows.touch_nodes(tx, seen)
-        account_rows.remove_hub(tx, hub_id=hub.hub_id)
+        account_rows.remove_hub(tx, hub_id=hub_id)
 
     await hub.store.write(unit)

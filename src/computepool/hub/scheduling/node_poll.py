@@ -21,6 +21,7 @@ from computepool.hub.memory.registry import NodeSession
 from computepool.hub.nodes import group_homes, mesh_version, own_node, owner_rules, price_floors, uptime
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.scheduling import leases
+from computepool.hub.snapshot import Snapshot, write
 from computepool.hub.trust import hardware, hardware_rows, reputation
 from computepool.protocol.nodes.nodes import Grant, NextReply, NextRequest, Profile
 from computepool.protocol.tokens import JobToken, sign_job_token
@@ -118,11 +119,13 @@ async def _arrive(
     """First word of a node to this hub (or since its restart): learn its profile and what it should be holding."""
     mesh_version.check_node(hub, profile)
 
-    def unit(tx: Tx) -> tuple[AnyRow, Any, dict[str, AnyRow], Effects | None, Truth | None]:
+    def unit(
+        tx: Tx, snapshot: Snapshot
+    ) -> tuple[AnyRow, Any, dict[str, AnyRow], Effects | None, Truth | None]:
         row = node_rows.get_node(tx.connection, node.node_id)
         if row is None:
             raise NotFound("This node is not enrolled here.")
-        uptime.arrive(hub, tx, row)
+        uptime.arrive(tx, row, settings=snapshot.settings)
         node_rows.set_profile(
             tx,
             node_id=node.node_id,
@@ -136,14 +139,14 @@ async def _arrive(
             held = {attempt.id for attempt in attempt_rows.live_attempts(tx.connection, node_id=node.node_id)}
             lost = sorted(held - set(request.holding))
             if lost:
-                effects = leases.end_attempts(hub, tx, lost, reason=Reason.NODE_RESTARTED)
+                effects = leases.end_attempts(tx, snapshot, attempt_ids=lost, reason=Reason.NODE_RESTARTED)
             tx.emit(actor=node.node_id, action="node.online", node_id=node.node_id, account_id=row.account_id)
             tx.touch("events")
         truth = hardware_rows.load(tx.connection, [node.node_id]).get(node.node_id)
         live = attempt_rows.live_attempts(tx.connection, node_id=node.node_id)
         return row, live, checkpoints.adopted(tx.connection, live), effects, truth
 
-    row, live, kept, effects, truth = await hub.store.write(unit)
+    row, live, kept, effects, truth = await write(hub, unit)
     specs = await hub.specs.load({attempt.spec_digest for attempt in live})
     known = hub.registry.get(node.node_id)
     if known is not None and known.boot_id != request.boot_id:

@@ -8,23 +8,26 @@ from typing import TYPE_CHECKING
 
 from computepool.core.money.pricing import charge_of
 from computepool.core.money.run_times import Timed, TimeTolerance, allowed_ms
-from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.jobs.running import checkpoints
+from computepool.hub.jobs.transitions import Effects
+from computepool.hub.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from computepool.hub.settlement.verification.verification import ReportedRun
 
 
-def cap_bills(hub: Hub, tx: Tx, job: AnyRow, *, agreeing: Sequence[ReportedRun]) -> list[ReportedRun]:
+def cap_bills(
+    tx: Tx, snapshot: Snapshot, job: AnyRow, *, agreeing: Sequence[ReportedRun], effects: Effects
+) -> list[ReportedRun]:
     """Bill agreeing runs for no longer than each other allows; returns those that took their time beyond all reason.
 
     Only where the pool chose who ran it: else a submitter's friend could say that it took no time. And not where the job
     may use the network, whose speed is not the node's own.
     """
-    if len(agreeing) < 2 or any(run.narrow for run in agreeing) or checkpoints.spec_of(hub, tx, job).net:
+    if len(agreeing) < 2 or any(run.narrow for run in agreeing) or checkpoints.spec_of(tx, snapshot, job).net:
         return []
-    settings = hub.settings
+    settings = snapshot.settings
     within = TimeTolerance(
         percent=round(settings.bill_tolerance * 100), grace_ms=round(settings.bill_grace_s * 1000)
     )
@@ -34,7 +37,7 @@ def cap_bills(hub: Hub, tx: Tx, job: AnyRow, *, agreeing: Sequence[ReportedRun])
     times = [_timed(job, run) for run in agreeing]
     allowed = [allowed_ms(times, place, within) for place in range(len(times))]
     shortest = min(range(len(times)), key=lambda place: allowed[place])
-    hub.run_times.note(job.spec_digest, replace(times[shortest], ms=allowed[shortest]))
+    effects.timed.append((job.spec_digest, replace(times[shortest], ms=allowed[shortest])))
     for run, ms in zip(agreeing, allowed, strict=True):
         _cap(run, ms)
     return [
@@ -57,10 +60,10 @@ def _cap(run: ReportedRun, allowed_ms: int) -> None:
         run.bill = replace(run.bill, billed_ms=billed_ms, charge=charge_of(run.bill.price, billed_ms))
 
 
-def is_long(hub: Hub, job: AnyRow, run: ReportedRun) -> bool:
+def is_long(snapshot: Snapshot, job: AnyRow, run: ReportedRun) -> bool:
     """Whether it took far longer than the program's earlier runs: then somebody else has to run it, too."""
-    settings = hub.settings
+    settings = snapshot.settings
     within = TimeTolerance(
         percent=round(settings.padding_factor * 100), grace_ms=round(settings.bill_grace_s * 1000)
     )
-    return hub.run_times.is_long(job.spec_digest, _timed(job, run), within)
+    return snapshot.run_times.is_long(job.spec_digest, _timed(job, run), within)

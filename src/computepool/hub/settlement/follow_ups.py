@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs import transitions
 from computepool.hub.jobs.transitions import Effects
 from computepool.hub.settlement import hub_jobs
 from computepool.hub.settlement.verification import compare_jobs, probes, rechecks, violations
+from computepool.hub.snapshot import Snapshot
 
 
 class FollowUp(Protocol):
     """Is told of a hub job that is over: its whole row, whatever became of it."""
 
-    def __call__(self, hub: Hub, tx: Tx, hub_job: AnyRow, *, effects: Effects) -> None: ...
+    def __call__(self, tx: Tx, snapshot: Snapshot, hub_job: AnyRow, *, effects: Effects) -> None: ...
 
 
 _LISTENERS: dict[str, FollowUp] = {
@@ -30,7 +30,7 @@ _LISTENERS: dict[str, FollowUp] = {
 }
 
 
-def follow(hub: Hub, tx: Tx, effects: Effects) -> Effects:
+def follow(tx: Tx, snapshot: Snapshot, effects: Effects) -> Effects:
     while effects.hub_jobs or effects.penalised or effects.ended_parents:
         if effects.ended_parents:
             parents, effects.ended_parents = effects.ended_parents, []
@@ -39,10 +39,10 @@ def follow(hub: Hub, tx: Tx, effects: Effects) -> Effects:
         if effects.penalised:
             node_id = effects.penalised.pop(0)
             violations.tell_owner(tx, node_id)
-            rechecks.start(hub, tx, node_id, effects=effects)
+            rechecks.start(tx, snapshot, node_id, effects=effects)
             continue
         hub_job = job_rows.get_job_full(tx.connection, effects.hub_jobs.pop(0))
         assert hub_job is not None
         kind, _, _ = hub_jobs.parts(hub_job.errand)
-        _LISTENERS[kind](hub, tx, hub_job, effects=effects)
+        _LISTENERS[kind](tx, snapshot, hub_job, effects=effects)
     return effects

@@ -16,13 +16,13 @@ from computepool.core.money import ledger
 from computepool.core.trust.verification import Mode
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.clock import new_id
-from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.identity import access
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.transitions import Effects
 from computepool.hub.money import holds
+from computepool.hub.snapshot import Snapshot
 from computepool.protocol.jobs.jobs import JobSpec
 
 POOL_ACCOUNT = access.POOL_ACCOUNT
@@ -45,8 +45,8 @@ class Work:
 
 
 def start(
-    hub: Hub,
     tx: Tx,
+    snapshot: Snapshot,
     job: AnyRow,
     *,
     kind: str,
@@ -72,7 +72,7 @@ def start(
     needed = _needs(tx, known)
     if not needed <= _readable(tx, needed, job=job, payer=payer):
         return None
-    hub_job_id = new_id(hub.clock, "job")
+    hub_job_id = new_id(snapshot.clock, "job")
     if payer == POOL_ACCOUNT:
         _fund(tx, hub_job_id, known.hold)
     [earned] = holds.place(tx, payer, [hub_job_id], each=known.hold)

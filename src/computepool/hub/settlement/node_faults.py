@@ -11,19 +11,19 @@ from collections.abc import Set as AbstractSet
 
 from computepool.core.jobs.lifecycle import CONTESTED, AttemptState, Reason
 from computepool.core.trust.reputation import FAULT_ACTION, cool_off_ms
-from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs.transitions import Effects
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.settings import Settings
+from computepool.hub.snapshot import Snapshot
 
 
 def counts_at_once(reason: Reason, attempt: AnyRow, job: AnyRow) -> bool:
     return reason not in CONTESTED or attempt.owner_id == job.account_id
 
 
-def cool_off_until(hub: Hub, faults: int, now_ms: int) -> int:
-    settings = hub.settings
+def cool_off_until(settings: Settings, faults: int, now_ms: int) -> int:
     rest_ms = cool_off_ms(
         faults,
         limit=settings.breaker_faults,
@@ -34,8 +34,8 @@ def cool_off_until(hub: Hub, faults: int, now_ms: int) -> int:
 
 
 def blame_unable(
-    hub: Hub,
     tx: Tx,
+    snapshot: Snapshot,
     job: AnyRow,
     *,
     owners: AbstractSet[str],
@@ -53,7 +53,7 @@ def blame_unable(
         is_own = attempt.owner_id == job.account_id
         if proven and not is_own:
             faults = node_rows.count_fault(tx, attempt.node_id)
-            until_ms = cool_off_until(hub, faults, tx.now_ms)
+            until_ms = cool_off_until(snapshot.settings, faults, tx.now_ms)
             if until_ms:
                 node_rows.cool_off(tx, attempt.node_id, until_ms)
                 effects.resting[attempt.node_id] = until_ms

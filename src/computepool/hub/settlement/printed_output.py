@@ -11,11 +11,11 @@ from computepool.core.jobs.lifecycle import Outcome, Reason
 from computepool.core.jobs.printed_output import Claim, Finding, compare_output
 from computepool.core.trust.tolerance import PRINTED_MAX
 from computepool.hub.artifacts import storage_quota
-from computepool.hub.context import Hub
 from computepool.hub.db import event_rows
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.jobs.running import checkpoint_rows
 from computepool.hub.jobs.running.logs import Arrivals, Log
+from computepool.hub.snapshot import Snapshot
 from computepool.protocol.nodes.nodes import Report
 
 _FAULTS = {
@@ -27,13 +27,15 @@ _FAULTS = {
 }
 
 
-def check_output(hub: Hub, tx: Tx, report: Report, *, attempt: AnyRow, arrivals: Arrivals) -> Report:
+def check_output(
+    tx: Tx, snapshot: Snapshot, report: Report, *, attempt: AnyRow, arrivals: Arrivals
+) -> Report:
     """A success whose output is not what the node says was printed is none, and the node is to blame."""
     if report.outcome is not Outcome.SUCCEEDED or report.printed is None:
         return report
     log = arrivals.of(attempt)
     if attempt.resumed_no is not None:
-        return _went_on(hub, tx, report, attempt=attempt, log=log)
+        return _went_on(tx, snapshot, report, attempt=attempt, log=log)
     if report.printed_chars is None:
         return _counted(tx, report, attempt=attempt, log=log)
 
@@ -49,7 +51,7 @@ def check_output(hub: Hub, tx: Tx, report: Report, *, attempt: AnyRow, arrivals:
         Claim(digest=report.printed, chars=report.printed_chars),
         kept_chars=log.stdout_chars,
         sent_bytes=log.bytes,
-        must_send_bytes=storage_quota.must_send_bytes(hub),
+        must_send_bytes=storage_quota.must_send_bytes(snapshot.settings),
         digest_kept=digest_kept,
     )
     return _failed(report, found) if found in _FAULTS else report
@@ -72,7 +74,7 @@ def _counted(tx: Tx, report: Report, *, attempt: AnyRow, log: Log) -> Report:
     return _failed(report, Finding.LOST)
 
 
-def _went_on(hub: Hub, tx: Tx, report: Report, *, attempt: AnyRow, log: Log) -> Report:
+def _went_on(tx: Tx, snapshot: Snapshot, report: Report, *, attempt: AnyRow, log: Log) -> Report:
     """The claim has what was printed before the checkpoint, too. That is known where one earlier try of the same owner's
     printed all of it and sent that much; where another owner's did, who sends something false cannot be told.
     """
@@ -81,7 +83,9 @@ def _went_on(hub: Hub, tx: Tx, report: Report, *, attempt: AnyRow, log: Log) -> 
     before_chars = report.printed_chars - log.stdout_chars
     if before_chars < 0:
         return _failed(report, Finding.FALSE)
-    before = None if log.bytes >= storage_quota.must_send_bytes(hub) else _before(tx, attempt.id)
+    before = (
+        None if log.bytes >= storage_quota.must_send_bytes(snapshot.settings) else _before(tx, attempt.id)
+    )
     if before is None or len(before) < before_chars:
         return report
     text = before[:before_chars] + _stored_output(tx, attempt.id) + log.new_stdout
@@ -164,7 +168,7 @@ def sent_of(attempt: AnyRow) -> SentRow:
 
 
 def false_texts(
-    hub: Hub, tx: Tx, runs: Sequence[Sent], *, arrivals: Arrivals | None = None
+    tx: Tx, snapshot: Snapshot, runs: Sequence[Sent], *, arrivals: Arrivals | None = None
 ) -> frozenset[int]:
     """Places of the runs whose text, which could not be held against their own report, is not the one that they report:
     another run has that. Most runs' texts are whole, and nothing is read.
@@ -176,7 +180,7 @@ def false_texts(
             continue
         text = _text(tx, whole[run.printed], arrivals)
         # Output goes before its job does; without it nothing can be told.
-        if _names(run.printed, text) and not _fits(hub, tx, run, whole=text, arrivals=arrivals):
+        if _names(run.printed, text) and not _fits(tx, snapshot, run, whole=text, arrivals=arrivals):
             found.add(place)
     return frozenset(found)
 
@@ -186,12 +190,12 @@ def _is_whole(run: Sent) -> bool:
     return run.resumed_no is None and run.printed_chars is not None and run.kept_chars >= run.printed_chars
 
 
-def _fits(hub: Hub, tx: Tx, run: Sent, *, whole: str, arrivals: Arrivals | None) -> bool:
+def _fits(tx: Tx, snapshot: Snapshot, run: Sent, *, whole: str, arrivals: Arrivals | None) -> bool:
     """Whether what is kept of a run can be a part of this, and the part that it should be."""
     text = _text(tx, run, arrivals)
     if run.resumed_no is None:
         return whole.startswith(text)
-    if run.sent_bytes >= storage_quota.must_send_bytes(hub):
+    if run.sent_bytes >= storage_quota.must_send_bytes(snapshot.settings):
         return text in whole
     if not whole.endswith(text):
         return False

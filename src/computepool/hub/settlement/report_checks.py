@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from computepool.core.jobs.lifecycle import Outcome, Reason
 from computepool.hub.artifacts import inline_rows, storage_quota
-from computepool.hub.context import Hub
+from computepool.hub.artifacts.storage_quota import StorageChanges
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.jobs.running import checkpoints
+from computepool.hub.snapshot import Snapshot
 from computepool.protocol.jobs.jobs import too_large_result
 from computepool.protocol.nodes.nodes import Report
 
@@ -23,15 +24,21 @@ def fail(report: Report, reason: Reason, error: str) -> Report:
 
 
 def check(
-    hub: Hub, tx: Tx, report: Report, *, job: AnyRow, uploaded: Mapping[str, int], given: dict[str, int]
+    tx: Tx,
+    snapshot: Snapshot,
+    report: Report,
+    *,
+    job: AnyRow,
+    uploaded: Mapping[str, int],
+    changes: StorageChanges,
 ) -> Report:
     """A success that names files the hub does not have is no success, and no job moves that did not declare it: the node
     is to blame. For too much that it brings back, the job is.
 
-    `uploaded`: sizes of the artifacts that are this node's; `given`: what accounts were given in this batch.
+    `uploaded`: sizes of the artifacts that are this node's; `changes`: what accounts were given in this batch.
     """
     if report.outcome is Outcome.MOVED:
-        if checkpoints.spec_of(hub, tx, job).moves:
+        if checkpoints.spec_of(tx, snapshot, job).moves:
             return report
         return fail(report, Reason.FALSE_REPORT, "The node moved it, but it did not declare that it moves.")
     named, text = named_artifacts(report), inline_rows.size_of(report.result)
@@ -40,11 +47,11 @@ def check(
     if missing := [digest for digest in named if digest not in uploaded]:
         error = f"The node reported an artifact that it had not uploaded: {missing[0]}."
         return fail(report, Reason.FALSE_REPORT, error)
-    size, most = uploaded.get(report.result_artifact or "", 0), hub.settings.result_max_bytes
+    size, most = uploaded.get(report.result_artifact or "", 0), snapshot.settings.result_max_bytes
     if size > most:
         return fail(report, Reason.OUTPUT_LIMIT, too_large_result(size, most))
     files = {digest: uploaded[digest] for digest in named}
-    error = (
-        storage_quota.hand_over(hub, tx.connection, job.account_id, files=files, given=given, text=text) or ""
+    full = storage_quota.hand_over(
+        tx, job.account_id, files=files, text=text, snapshot=snapshot, changes=changes
     )
-    return fail(report, Reason.OUTPUT_LIMIT, error) if error else report
+    return report if full is None else fail(report, Reason.OUTPUT_LIMIT, full)

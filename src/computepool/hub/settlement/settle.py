@@ -47,6 +47,7 @@ from computepool.hub.settlement import (
 from computepool.hub.settlement.verification import compare_jobs, sampling, verification
 from computepool.hub.settlement.verification.sampling import Checks
 from computepool.hub.settlement.verification.verification import ReportedRun
+from computepool.hub.snapshot import Snapshot, take_for, write
 from computepool.protocol.nodes.nodes import CompleteReply, CompleteRequest, LogText, Report, ReportAnswer
 
 #: How long a job given back waits before it is offered again, doubling with every attempt.
@@ -69,7 +70,6 @@ class SettledReports:
     effects: Effects = field(default_factory=Effects)
     over: list[str] = field(default_factory=list)  #: attempts of this node that no longer run
     cool_off: tuple[int, int] | None = None  #: consecutive faults, until when
-    enriched: dict[str, int] = field(default_factory=dict)  #: how many bytes more accounts keep now, at most
     odd: list[odd_reports.Odd] = field(default_factory=list)
 
 
@@ -81,13 +81,14 @@ async def complete(
     jitter = hub.clock.entropy(1)[0] / 256
     ids = [report.attempt_id for report in request.reports]
     checks = sampling.draw(hub, node.node_id, ids)
+    known = take_for(hub, node.node_id, ids)
+    known = known.with_answers(hub, sampling.questions(hub, node.node_id, ids))
 
-    def unit(tx: Tx) -> SettledReports:
-        settling = _Settling(hub, tx, node, jitter=jitter, checks=checks, logs=request.logs)
+    def unit(tx: Tx, snapshot: Snapshot) -> SettledReports:
+        settling = _Settling(tx, snapshot, node, jitter=jitter, checks=checks, logs=request.logs)
         return settling.run(request.reports)
 
-    settled = await hub.store.write(unit)
-    storage_quota.note_results(hub, settled.enriched)
+    settled = await write(hub, unit, known)
     await odd_reports.note(hub, node, settled.odd)
     return CompleteReply(answers=settled.answers), settled
 
@@ -97,15 +98,15 @@ class _Settling:
 
     def __init__(
         self,
-        hub: Hub,
         tx: Tx,
+        snapshot: Snapshot,
         node: NodePrincipal,
         *,
         jitter: float,
         checks: Checks,
         logs: Sequence[LogText],
     ) -> None:
-        self.hub, self.tx, self.node, self.jitter, self.checks = hub, tx, node, jitter, checks
+        self.snapshot, self.tx, self.node, self.jitter, self.checks = snapshot, tx, node, jitter, checks
         self.logs = logs
         self.settled = SettledReports()
         self.reported: list[dict[str, Any]] = []
@@ -123,7 +124,7 @@ class _Settling:
         # Jobs before attempts, both in sorted order: the same order everywhere, so nobody waits in a circle.
         jobs = job_rows.lock_jobs(self.tx, {id_.rpartition("-")[0] for id_ in ids})
         attempts = attempt_rows.lock_attempts(self.tx, [*ids, *(text.attempt_id for text in self.logs)])
-        self.arrivals = Arrivals(self.hub, attempts, self.logs, node_id=self.node.node_id)
+        self.arrivals = Arrivals(self.snapshot, attempts, self.logs, node_id=self.node.node_id)
         self.uploaded = self._find_uploads(reports)
         self.lanes = lane_time.find(self.tx, self.node.node_id, attempts.values())
         seen: dict[str, str] = {}
@@ -136,7 +137,7 @@ class _Settling:
             self._try_again(report, attempt, job)
         for job, runs in self.differing:
             verification.give_up(
-                self.hub, self.tx, job, runs=runs, actor=self.node.node_id, effects=self.settled.effects
+                self.tx, job, runs=runs, actor=self.node.node_id, effects=self.settled.effects
             )
         if self.accepted:
             transitions.release_dependents(
@@ -144,8 +145,8 @@ class _Settling:
             )
         self._update_health()
         for account_id, size in self.arrivals.write(self.tx).items():
-            self.settled.enriched[account_id] = self.settled.enriched.get(account_id, 0) + size
-        follow_ups.follow(self.hub, self.tx, self.settled.effects)
+            self.settled.effects.storage.give(account_id, size)
+        follow_ups.follow(self.tx, self.snapshot, self.settled.effects)
         return self.settled
 
     def _settle_one(
@@ -196,10 +197,15 @@ class _Settling:
                 report, Reason.BUDGET_SPENT, "It ran for longer than its budget lasts at its price."
             )
         report = printed_output.check_output(
-            self.hub, self.tx, report, attempt=attempt, arrivals=self.arrivals
+            self.tx, self.snapshot, report, attempt=attempt, arrivals=self.arrivals
         )
         return report_checks.check(
-            self.hub, self.tx, report, job=job, uploaded=self.uploaded, given=self.settled.enriched
+            self.tx,
+            self.snapshot,
+            report,
+            job=job,
+            uploaded=self.uploaded,
+            changes=self.settled.effects.storage,
         )
 
     def _is_overspent(self, report: Report, attempt: AnyRow, job: AnyRow) -> bool:
@@ -263,7 +269,7 @@ class _Settling:
 
     def _is_nodes_fault(self, report: Report, attempt: AnyRow) -> bool:
         """What a node could not renew while this hub was away, it had to stop."""
-        was_away = attempt.leased_at_ms < self.hub.started_at_ms
+        was_away = attempt.leased_at_ms < self.snapshot.started_at_ms
         return report.reason in NODE_FAULTS and not (report.reason is Reason.LEASE_LOST and was_away)
 
     def _blame_node(self, report: Report, attempt: AnyRow, job: AnyRow) -> None:
@@ -298,7 +304,7 @@ class _Settling:
         run = self._run(report, attempt, job)
         believed = None
         if not job.results:
-            believed = sampling.needs_no_other(self.hub, self.tx, job, run=run, checks=self.checks)
+            believed = sampling.needs_no_other(self.tx, self.snapshot, job, run=run, checks=self.checks)
         if believed is not None:
             self._accept(run, attempt, job, late=late, believed=believed)
         else:
@@ -335,8 +341,8 @@ class _Settling:
         if run.narrow:
             verification.say(self.tx, job, run, action=NARROW_ACTION)
         verification.say_succeeded(
-            self.hub,
             self.tx,
+            self.snapshot,
             job,
             chosen=run,
             actor=self.node.node_id,
@@ -344,11 +350,12 @@ class _Settling:
             verdict=believed,
             effects=self.settled.effects,
         )
-        holds.settle(self.hub, self.tx, job, bills=run.bills, ref=run.attempt_id)
+        table, wait_ms = self.snapshot.table, self.snapshot.settings.unconfirmed_ms
+        holds.settle(self.tx, job, bills=run.bills, ref=run.attempt_id, table=table)
         verification.pay_parts(self.tx, job, [run])
         self.reported[-1]["cost"] = run.bill.charge
         alone = believed is verification.VerificationVerdict.ALONE
-        held = holds.held_until_ms(self.hub, self.tx, cost=run.cost, alone=alone)
+        held = holds.held_until_ms(self.tx, cost=run.cost, alone=alone, unconfirmed_ms=wait_ms)
         accepted = run.accepted_row(job, why=why, verdict=believed, cost=run.cost, held_until_ms=held)
         self.accepted.append(accepted)
         self.settled.effects.finished.append(job.id)
@@ -371,8 +378,8 @@ class _Settling:
             return
         runs = sorted([*earlier, run], key=lambda known: known.number)
         decision, changes = compare_jobs.decide(
-            self.hub,
             self.tx,
+            self.snapshot,
             job,
             runs=runs,
             arrivals=self.arrivals,
@@ -391,8 +398,8 @@ class _Settling:
             self.differing.append((job, runs))
             return
         ends = verification.conclude(
-            self.hub,
             self.tx,
+            self.snapshot,
             job,
             runs=runs,
             decision=decision,
@@ -418,7 +425,7 @@ class _Settling:
         number = attempt.number
         said: dict[str, Any] = {"actor": self.node.node_id, "effects": self.settled.effects}
         if report.outcome is Outcome.MOVED and migration.move(
-            self.hub, self.tx, job, report=report, attempt_no=number, **said
+            self.tx, self.snapshot, job, report=report, attempt_no=number, **said
         ):
             return
         cut_short = report.outcome is Outcome.FAILED and checkpoints.cut_short(attempt, report.reason)
@@ -440,27 +447,24 @@ class _Settling:
                 waits_on=job.started_at_ms is None,
             )
             return
-        checkpoints.failed(self.hub, self.tx, job, attempt_no=number)
-        given_up = transitions.attempt_failed(
+        checkpoints.failed(self.tx, self.snapshot, job, attempt_no=number)
+        failure = transitions.judge_failure(
             self.tx,
             job,
-            attempt_no=number,
             # Nothing was saved to go on from: the node moved it without its files.
             reason=Reason.STAGING_FAILED if report.outcome is Outcome.MOVED else report.reason,
-            node_id=self.node.node_id,
-            limits=self.hub.settings.retry_limits(job.retries),
+            limits=self.snapshot.settings.retry_limits(job.retries),
             jitter=self.jitter,
-            **said,
-            otherwise=lambda: verification.believe_first(
-                self.hub, self.tx, job, effects=self.settled.effects
-            ),
-            error=report.error,
-            exit_code=report.exit_code,
         )
+        effects = self.settled.effects
+        if failure.gives_up and verification.believe_first(self.tx, self.snapshot, job, effects=effects):
+            return
+        said |= {"node_id": self.node.node_id, "error": report.error, "exit_code": report.exit_code}
+        given_up = transitions.apply_failure(self.tx, job, failure, attempt_no=number, **said)
         if given_up and report.outputs:
-            sizes, given = self.uploaded, self.settled.enriched
+            sizes, changes = self.uploaded, effects.storage
             storage_quota.keep_of_failed(
-                self.hub, self.tx, job, files=report.outputs, sizes=sizes, given=given
+                self.tx, job, files=report.outputs, sizes=sizes, snapshot=self.snapshot, changes=changes
             )
 
     def _update_health(self) -> None:
@@ -471,7 +475,7 @@ class _Settling:
         if row is None or (self.good and row.consecutive_faults == 0):
             return
         faults = 0 if self.good else row.consecutive_faults + self.bad
-        until_ms = node_faults.cool_off_until(self.hub, faults, self.tx.now_ms)
+        until_ms = node_faults.cool_off_until(self.snapshot.settings, faults, self.tx.now_ms)
         node_rows.set_health(
             self.tx, node_id=self.node.node_id, consecutive_faults=faults, cool_off_until_ms=until_ms
         )

@@ -268,10 +268,10 @@ def _is_agreed(hub: Hub, session: NodeSession, pace: RelativeSpeed) -> bool:
 async def _record(hub: Hub, session: NodeSession, truth: Truth, *, actor: str) -> None:
     """The row, an event where a tier changed, and then memory: here at once, on the other hubs by notification."""
     before, node_id, owner = session.truth, session.node_id, session.profile.owner
+    changes = list(hardware_messages.changes(before, truth, session.claimed))
 
     def unit(tx: Tx) -> None:
         hardware_rows.save(tx, {node_id: truth})
-        changes = list(hardware_messages.changes(before, truth, session.claimed))
         for old, new in changes:
             tx.emit(
                 actor=actor,

@@ -58,13 +58,12 @@ async def refresh_all(hub: Hub) -> None:
         await asyncio.sleep(0)
 
 
-def predecessor(hub: Hub, tx: Tx, owner: str) -> str | None:
+def predecessor(tx: Tx, owner: str, *, offline_after_ms: int) -> str | None:
     """Of an owner's nodes that are gone (revoked, or not heard for a while) or banned, the one that did worst.
 
     A new node may be one of them under a new key, which cannot be told: so it takes over what counts against that one.
     """
-    now_ms = tx.now_ms
-    silent_ms = now_ms - hub.registry.rules.offline_after_ms(hub.registry.interval_ms)
+    now_ms, silent_ms = tx.now_ms, tx.now_ms - offline_after_ms
     gone = [
         (known.banned(now_ms), known.recent_violations(now_ms), -known.score(now_ms), row.id)
         for row, known in reputation_rows.of_owner(tx.connection, owner)

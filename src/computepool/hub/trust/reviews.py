@@ -19,6 +19,7 @@ _PENDING_MAX = 1_000
 
 async def ask(hub: Hub, owner: Principal, node_id: str, *, note: str) -> ReviewReply:
     """Agreeing to it pardons the node. What it is accused of is in its evidence, and in the events."""
+    clock, life_ms = hub.clock, round(hub.settings.approval_life_s * 1000)
 
     def unit(tx: Tx) -> ReviewReply:
         node = node_rows.get_node(tx.connection, node_id)
@@ -27,7 +28,7 @@ async def ask(hub: Hub, owner: Principal, node_id: str, *, note: str) -> ReviewR
         known = reputation_rows.load(tx.connection, [node_id]).get(node_id, NEWCOMER)
         if not (known.banned_at_ms or known.probation_at_ms):
             raise Conflict("There is nothing to review: this node is neither banned nor on probation.")
-        if _asked_already(hub, tx, node_id):
+        if _asked_already(tx, node_id, life_ms=life_ms):
             raise Conflict(
                 "A review of this node has been asked for already, and waits for an administrator."
             )
@@ -39,15 +40,14 @@ async def ask(hub: Hub, owner: Principal, node_id: str, *, note: str) -> ReviewR
             "note": note,
         }
         return ReviewReply(
-            approval_id=approvals.ask(hub, tx, owner, kind=approvals.REVIEW, request=json.dumps(asked))
+            approval_id=approvals.ask(tx, clock, owner, kind=approvals.REVIEW, request=json.dumps(asked))
         )
 
     return await hub.store.write(unit)
 
 
-def _asked_already(hub: Hub, tx: Tx, node_id: str) -> bool:
-    since_ms = tx.now_ms - round(hub.settings.approval_life_s * 1000)
-    waiting = approval_rows.list_pending(tx.connection, since_ms=since_ms, limit=_PENDING_MAX)
+def _asked_already(tx: Tx, node_id: str, *, life_ms: int) -> bool:
+    waiting = approval_rows.list_pending(tx.connection, since_ms=tx.now_ms - life_ms, limit=_PENDING_MAX)
     return any(
         row.kind == approvals.REVIEW and json.loads(row.request)["node_id"] == node_id for row in waiting
     )

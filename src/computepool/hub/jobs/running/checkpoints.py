@@ -19,6 +19,7 @@ from computepool.core.money.pricing import affordable_ms, charge_of
 from computepool.core.trust.reputation import FAULT_ACTION
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.artifacts import storage_quota
+from computepool.hub.artifacts.storage_quota import StorageChanges
 from computepool.hub.context import Hub
 from computepool.hub.db import event_rows as record_rows
 from computepool.hub.db.session import AnyRow, Connection, Tx
@@ -29,8 +30,9 @@ from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.running import checkpoint_rows
 from computepool.hub.money import holds
 from computepool.hub.money.holds import RunCharge
-from computepool.hub.nodes import hosts
+from computepool.hub.nodes import group_homes, hosts
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.snapshot import Snapshot, take_for, write
 from computepool.protocol.jobs.checkpoints import CheckpointDetail, CheckpointReply, CheckpointReport
 from computepool.protocol.jobs.jobs import CheckpointView, JobSpec, OutputFile
 from computepool.protocol.nodes.nodes import OutputRef
@@ -40,8 +42,8 @@ UNDECLARED = "This job did not declare that it saves checkpoints."
 UNMOVING = "This job did not declare that it moves."
 
 
-def spec_of(hub: Hub, tx: Tx, job: AnyRow) -> JobSpec:
-    known = hub.specs.peek(job.spec_digest)
+def spec_of(tx: Tx, snapshot: Snapshot, job: AnyRow) -> JobSpec:
+    known = snapshot.specs.peek(job.spec_digest)
     if known is not None:
         return known.spec
     body = job_rows.get_specs(tx.connection, [job.spec_digest])[job.spec_digest]
@@ -54,10 +56,18 @@ def spec_of(hub: Hub, tx: Tx, job: AnyRow) -> JobSpec:
 async def receive(hub: Hub, node: NodePrincipal, report: CheckpointReport) -> CheckpointReply:
     if not sign_in.signed_by_node(node, report.signature, report.signed_text()):
         raise Forbidden("The checkpoint is not signed with this node's key.")
-    return await hub.store.write(lambda tx: _receive(hub, tx, report, node=node))
+    known = take_for(hub, node.node_id, [report.attempt_id])
+
+    def unit(tx: Tx, snapshot: Snapshot) -> tuple[CheckpointReply, StorageChanges]:
+        changes = StorageChanges()
+        return _receive(tx, snapshot, report, node=node, changes=changes), changes
+
+    return storage_quota.replied(hub, await write(hub, unit, known))
 
 
-def _receive(hub: Hub, tx: Tx, report: CheckpointReport, *, node: NodePrincipal) -> CheckpointReply:
+def _receive(
+    tx: Tx, snapshot: Snapshot, report: CheckpointReport, *, node: NodePrincipal, changes: StorageChanges
+) -> CheckpointReply:
     job_id = report.attempt_id.rpartition("-")[0]
     # Jobs before attempts, as everywhere.
     job = job_rows.lock_jobs(tx, [job_id]).get(job_id)
@@ -66,14 +76,14 @@ def _receive(hub: Hub, tx: Tx, report: CheckpointReport, *, node: NodePrincipal)
         raise NotFound("This node holds no such attempt.")
     if AttemptState(attempt.state) not in LIVE_ATTEMPT or job.attempt_no != attempt.number:
         return CheckpointReply(kept=False, reason=Refusal.NOT_LIVE.sentence, over=True)
-    spec = spec_of(hub, tx, job)
+    spec = spec_of(tx, snapshot, job)
     if not spec.saves or (report.move_to is not None and not spec.moves):
         _blame(tx, job, attempt)
         return CheckpointReply(kept=False, reason=UNMOVING if spec.saves else UNDECLARED, over=True)
     before = None if job.checkpoint_no is None else checkpoint_rows.get(tx.connection, job_id)
     if before is not None and (before.attempt_no, before.seq) == (attempt.number, report.seq):
         return CheckpointReply(kept=True)  # the answer to the first time was lost
-    refusal = _refusal(hub, tx, report, attempt=attempt, before=before)
+    refusal = _refusal(tx, snapshot, report, attempt=attempt, before=before)
     if refusal is not None:
         return CheckpointReply(kept=False, reason=refusal.sentence)
     sizes = _sizes(tx, node, report, before=before)
@@ -81,38 +91,41 @@ def _receive(hub: Hub, tx: Tx, report: CheckpointReport, *, node: NodePrincipal)
     if missing:
         return CheckpointReply(kept=False, reason=f"Not uploaded: {missing[0]}.")
     size = sum(sizes[file.digest] for file in report.files)
-    if size > hub.settings.checkpoint_max_bytes:
-        most = hub.settings.checkpoint_max_bytes
+    if size > snapshot.settings.checkpoint_max_bytes:
+        most = snapshot.settings.checkpoint_max_bytes
         return CheckpointReply(kept=False, reason=f"A checkpoint may have {most} bytes at most.")
-    besides = {job.account_id: 0 if before is None else -before.size}  # which it replaces
-    full = storage_quota.hand_over(hub, tx.connection, job.account_id, files=sizes, given=besides)
+    replaces = 0 if before is None else before.size
+    full = storage_quota.hand_over(
+        tx, job.account_id, files=sizes, replaces=replaces, snapshot=snapshot, changes=changes
+    )
     if full is not None:
         return CheckpointReply(kept=False, reason=full)
     _keep(tx, job, attempt, report=report, before=before, sizes=sizes)
     if report.move_to is not None:
-        _aim(hub, tx, job, host=report.move_to)
+        _aim(tx, snapshot, job, host=report.move_to)
     return CheckpointReply(kept=True)
 
 
-def _aim(hub: Hub, tx: Tx, job: AnyRow, *, host: str) -> None:
+def _aim(tx: Tx, snapshot: Snapshot, job: AnyRow, *, host: str) -> None:
     """What was saved is for that host alone, also if the node is lost before it reports the move.
 
     Where there is no such host the report is what ends the job (migration.py).
     """
-    chosen = destination(hub, tx, job, host=host)
+    chosen = destination(tx, snapshot, job, host=host)
     if chosen is not None:
         checkpoint_rows.pin(tx, job.id, chosen)
 
 
-def destination(hub: Hub, tx: Tx, job: AnyRow, *, host: str) -> str | None:
+def destination(tx: Tx, snapshot: Snapshot, job: AnyRow, *, host: str) -> str | None:
     """The id of the node that is meant. One of another owner must be the one that the job's own rules name, if any."""
     found = {row.id: row for row in hosts.called(tx.connection, job.account_id, host)}
-    meant = hosts.meant_by(hub, job.account_id, host, rows=found.values())
+    online = snapshot.ask(group_homes.OnlineNodes.among(found.values()))
+    meant = hosts.meant_by(job.account_id, host, rows=found.values(), online=online)
     if len(meant) == 1 and hosts.begun_ids(tx.connection, host, but=meant[0]):
         return None
     if len(meant) != 1 or found[meant[0]].account_id == job.account_id:
         return meant[0] if len(meant) == 1 else None
-    return meant[0] if spec_of(hub, tx, job).needs.host in (None, meant[0]) else None
+    return meant[0] if spec_of(tx, snapshot, job).needs.host in (None, meant[0]) else None
 
 
 def _blame(tx: Tx, job: AnyRow, attempt: AnyRow) -> None:
@@ -131,7 +144,7 @@ def _blame(tx: Tx, job: AnyRow, attempt: AnyRow) -> None:
 
 
 def _refusal(
-    hub: Hub, tx: Tx, report: CheckpointReport, *, attempt: AnyRow, before: AnyRow | None
+    tx: Tx, snapshot: Snapshot, report: CheckpointReport, *, attempt: AnyRow, before: AnyRow | None
 ) -> Refusal | None:
     kept = None
     if before is not None:
@@ -149,7 +162,7 @@ def _refusal(
         last=report.last,
         files=len(report.files),
     )
-    gap_ms = round(hub.settings.checkpoint_gap_s * 1000)
+    gap_ms = round(snapshot.settings.checkpoint_gap_s * 1000)
     return rules.refusal(kept, said, now_ms=tx.now_ms, gap_ms=gap_ms)
 
 
@@ -297,12 +310,12 @@ def cut_short(attempt: AnyRow, reason: Reason) -> bool:
     return reason in (Reason.TIMEOUT, Reason.BUDGET_SPENT) and bool(attempt.covered_ms or attempt.spent)
 
 
-def failed(hub: Hub, tx: Tx, job: AnyRow, *, attempt_no: int) -> None:
+def failed(tx: Tx, snapshot: Snapshot, job: AnyRow, *, attempt_no: int) -> None:
     """An attempt failed. One from which several attempts came to nothing is dropped: the next starts at the beginning."""
     if job.checkpoint_no is None or job.checkpoint_no == attempt_no:
         return  # it has saved something newer than what it went on from
     kept = checkpoint_rows.get(tx.connection, job.id)
-    if kept is None or kept.failures + 1 >= hub.settings.checkpoint_failures_max:
+    if kept is None or kept.failures + 1 >= snapshot.settings.checkpoint_failures_max:
         drop(tx, job)
     else:
         checkpoint_rows.count_failure(tx, job.id)

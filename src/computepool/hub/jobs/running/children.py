@@ -24,6 +24,7 @@ from computepool.hub.identity.idempotency import Remembered
 from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.running import child_rows
+from computepool.hub.settings import Settings
 from computepool.protocol.jobs.children import ChildrenRequest
 from computepool.protocol.jobs.jobs import JobSpec, SubmitRequest
 
@@ -158,15 +159,17 @@ def _artifacts(request: SubmitRequest) -> set[str | None]:
     return (_artifacts_of(request.spec) | named | {item.payload_artifact for item in request.items}) - {None}
 
 
-def admit(hub: Hub, tx: Tx, parent: Parent, *, job_ids: list[str], hold: int, asked: ChildrenRequest) -> None:
+def admit(
+    tx: Tx, parent: Parent, *, job_ids: list[str], hold: int, asked: ChildrenRequest, settings: Settings
+) -> None:
     """In the transaction that submits them. `hold`: what is set aside for all of them."""
     locked = job_rows.lock_jobs(tx, {parent.root_id, parent.job.id})
     check_live(tx, parent)
-    if parent.depth >= hub.settings.children_depth_max:
-        raise Forbidden(f"Jobs may submit jobs {hub.settings.children_depth_max} levels deep at most.")
+    if parent.depth >= settings.children_depth_max:
+        raise Forbidden(f"Jobs may submit jobs {settings.children_depth_max} levels deep at most.")
     root, request = locked[parent.root_id], asked.request
     count, cost = child_rows.used(tx.connection, root.id)
-    most = min(parent.root_spec.children, hub.settings.children_max)
+    most = min(parent.root_spec.children, settings.children_max)
     if count + len(job_ids) > most:
         raise Conflict(f"This job may submit {most} jobs in all (children=); {count} were submitted before.")
     budget = parent.budget
@@ -203,10 +206,10 @@ def _is_own_group(tx: Tx, parent: Parent, group_id: str | None) -> bool:
     return child_rows.root_of_group(tx.connection, group_id or "") == parent.root_id
 
 
-def admit_group(hub: Hub, tx: Tx, parent: Parent, *, group_id: str) -> None:
+def admit_group(tx: Tx, parent: Parent, *, group_id: str, settings: Settings) -> None:
     job_rows.lock_jobs(tx, {parent.root_id, parent.job.id})
     check_live(tx, parent)
-    most = min(parent.root_spec.children, hub.settings.children_max)
+    most = min(parent.root_spec.children, settings.children_max)
     if child_rows.count_groups(tx.connection, parent.root_id) >= most:
         raise Conflict(f"This job may make {most} groups in all (children=).")
     child_rows.insert_group(tx, group_id, root_id=parent.root_id)

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from computepool.core.jobs.lifecycle import TERMINAL, AttemptState, JobState
 from computepool.core.trust.verification import Mode
 from computepool.hub.artifacts import storage_quota
+from computepool.hub.artifacts.storage_quota import StorageChanges
 from computepool.hub.context import Hub
 from computepool.hub.db import event_rows
 from computepool.hub.db.session import AnyRow, Connection, Tx
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.snapshot import Snapshot, take_for
 from computepool.protocol.jobs.jobs import LogChunk, LogPage
 from computepool.protocol.nodes.nodes import LogsRequest, LogText
 
@@ -24,11 +26,14 @@ _COMPARED_MAX = 2
 
 
 async def receive(hub: Hub, node: NodePrincipal, request: LogsRequest) -> None:
-    def unit(tx: Tx) -> dict[str, int]:
-        rows = attempt_rows.lock_attempts(tx, {chunk.attempt_id for chunk in request.chunks})
-        return Arrivals(hub, rows, request.chunks, node_id=node.node_id).write(tx)
+    ids = {chunk.attempt_id for chunk in request.chunks}
+    snapshot = take_for(hub, node.node_id, ids)
 
-    storage_quota.note_results(hub, await hub.store.write(unit))
+    def unit(tx: Tx) -> dict[str, int]:
+        rows = attempt_rows.lock_attempts(tx, ids)
+        return Arrivals(snapshot, rows, request.chunks, node_id=node.node_id).write(tx)
+
+    storage_quota.follow(hub, StorageChanges(given=await hub.store.write(unit)))
 
 
 @dataclass(slots=True)
@@ -57,9 +62,9 @@ class Arrivals:
     """
 
     def __init__(
-        self, hub: Hub, attempts: Mapping[str, AnyRow], chunks: Sequence[LogText], *, node_id: str
+        self, snapshot: Snapshot, attempts: Mapping[str, AnyRow], chunks: Sequence[LogText], *, node_id: str
     ) -> None:
-        self._hub = hub
+        self._snapshot = snapshot
         self._logs: dict[str, Log] = {}
         open_ids = {
             row.id for row in attempts.values() if row.node_id == node_id and row.report_digest is None
@@ -77,7 +82,7 @@ class Arrivals:
             next=attempt.log_next,
             stdout_chars=attempt.stdout_chars,
             account_id=attempt.account_id,
-            max_bytes=storage_quota.log_max_bytes(self._hub, attempt.account_id),
+            max_bytes=storage_quota.log_max_bytes(self._snapshot, attempt.account_id),
         )
 
     def new_stdout(self, attempt_id: str) -> str:
@@ -176,7 +181,7 @@ def _is_complete(hub: Hub, job: AnyRow, runs: Sequence[AnyRow]) -> bool | None:
     return (
         len(shown) == _COMPARED_MAX
         and len({each.owner_id for each in shown}) == 1
-        and run.log_bytes < storage_quota.must_send_bytes(hub)
+        and run.log_bytes < storage_quota.must_send_bytes(hub.settings)
         and bool(sum(each.stdout_chars for each in shown) == run.printed_chars)
     )
 

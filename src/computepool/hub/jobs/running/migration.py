@@ -5,27 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 from computepool.core.jobs.lifecycle import JobState, Reason
-from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.jobs import transitions
 from computepool.hub.jobs.running import checkpoints
 from computepool.hub.jobs.transitions import Effects
+from computepool.hub.snapshot import Snapshot
 from computepool.protocol.nodes.nodes import Report
 
 
 def move(
-    hub: Hub, tx: Tx, job: AnyRow, *, report: Report, attempt_no: int, actor: str, effects: Effects
+    tx: Tx, snapshot: Snapshot, job: AnyRow, *, report: Report, attempt_no: int, actor: str, effects: Effects
 ) -> bool:
     """False: there is nothing to go on from."""
     if job.checkpoint_no != attempt_no or report.move_to is None:
         return False
     said: dict[str, Any] = {"actor": actor, "effects": effects}
-    most = hub.settings.moves_max
+    most = snapshot.settings.moves_max
     pinned = None
     if job.moves >= most:
         refused = Reason.MOVED_TOO_OFTEN, f"It moved {most} times already; no job may move more often here."
     else:
-        pinned = checkpoints.destination(hub, tx, job, host=report.move_to)
+        pinned = checkpoints.destination(tx, snapshot, job, host=report.move_to)
         refused = Reason.HOST_NOT_REACHED, f"There is no host {report.move_to!r} that it may go on at."
     if pinned is None:
         reason, error = refused

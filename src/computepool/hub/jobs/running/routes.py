@@ -45,7 +45,7 @@ async def submit_children(
 ) -> SubmitReply:
     parent = await children.parent_of(hub, node, attempt_id)
     take_submission(request, parent.principal.account_id)
-    asked = children.narrow(parent, body)
+    asked, settings = children.narrow(parent, body), hub.settings
     return await accept(
         hub,
         parent.principal,
@@ -53,7 +53,7 @@ async def submit_children(
         dispatcher=dispatcher,
         remembered=parent.remembered("jobs", body.seq, await request.body()),
         admit=lambda tx, job_ids, hold: children.admit(
-            hub, tx, parent, job_ids=job_ids, hold=hold, asked=body
+            tx, parent, job_ids=job_ids, hold=hold, asked=body, settings=settings
         ),
     )
 
@@ -72,13 +72,13 @@ async def create_child_group(
     node: Node,
     hub: HubDep,
 ) -> GroupView:
-    parent = await children.parent_of(hub, node, attempt_id)
+    parent, settings = await children.parent_of(hub, node, attempt_id), hub.settings
     return await groups.create(
         hub,
         parent.principal,
         GroupRequest(name=body.name),
         remembered=parent.remembered("groups", body.seq, await request.body()),
-        admit=lambda tx, group_id: children.admit_group(hub, tx, parent, group_id=group_id),
+        admit=lambda tx, group_id: children.admit_group(tx, parent, group_id=group_id, settings=settings),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 
 from computepool.core.money.demand import Counting
 from computepool.core.money.market import next_spot, spot_bounds
@@ -29,9 +30,8 @@ def tick_ms(hub: Hub) -> int:
     return max(1, round(hub.settings.tick_s * 1000))
 
 
-def fresh_since(hub: Hub, now_ms: int) -> int:
-    """The oldest tick whose counts are still taken."""
-    length = tick_ms(hub)
+def fresh_since(length: int, now_ms: int) -> int:
+    """The oldest tick whose counts are still taken; `length`: of a tick."""
     return now_ms // length * length - TICKS_FRESH * length
 
 
@@ -53,11 +53,12 @@ async def tick(hub: Hub) -> None:
         return
     counts = {zone: Count(found.capacity, found.demand) for zone, found in counting.zones.items()}
     table = hub.market.table
-    take_over(hub, await hub.store.write(lambda tx: _decide(hub, tx, counts, table=table)))
+    unit = partial(_decide, counts=counts, table=table, hub_id=hub.hub_id, length=tick_ms(hub))
+    take_over(hub, await hub.store.write(unit))
 
 
 async def others_counts(hub: Hub) -> dict[Zone, Count]:
-    since = fresh_since(hub, hub.now_ms())
+    since = fresh_since(tick_ms(hub), hub.now_ms())
     return await hub.store.read(
         lambda connection: market_rows.sum_counts(connection, since=since, but=hub.hub_id)
     )
@@ -99,12 +100,14 @@ def take_over(hub: Hub, prices: Mapping[Zone, int]) -> None:
     hub.registry.fleet.set_prices(hub.market)
 
 
-def _decide(hub: Hub, tx: Tx, counts: Mapping[Zone, Count], *, table: PriceTable) -> dict[Zone, int]:
-    length = tick_ms(hub)
+def _decide(
+    tx: Tx, *, counts: Mapping[Zone, Count], table: PriceTable, hub_id: str, length: int
+) -> dict[Zone, int]:
+    """`length`: of a tick."""
     now = tx.now_ms // length * length
-    market_rows.put_counts(tx, hub_id=hub.hub_id, tick=now, counts=counts)
+    market_rows.put_counts(tx, hub_id=hub_id, tick=now, counts=counts)
     prices: dict[Zone, int] = {}
-    for zone, total in market_rows.sum_counts(tx.connection, since=fresh_since(hub, tx.now_ms)).items():
+    for zone, total in market_rows.sum_counts(tx.connection, since=fresh_since(length, tx.now_ms)).items():
         _decide_zone(tx, zone, total=total, now=now, table=table)
         row = market_rows.price_at(tx.connection, zone)
         if row is not None:

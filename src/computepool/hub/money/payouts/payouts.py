@@ -51,6 +51,7 @@ from computepool.hub.money import booking
 from computepool.hub.money.banks.choice import MANUAL
 from computepool.hub.money.banks.manual import Listed, list_for_bank
 from computepool.hub.money.payouts import rows
+from computepool.hub.settings import Settings
 from computepool.protocol.money.payouts import BankAccount, PayoutPage, PayoutRequest, PayoutView
 
 _PAGE = 500
@@ -84,10 +85,10 @@ async def request(
         raise Conflict("There are no payouts here: this pool's credits are not money.")
     check_amount(wanted.amount, least=table.payout_min)
     target = _target(wanted)
-    payout_id = new_id(hub.clock, "payout")
+    payout_id, settings = new_id(hub.clock, "payout"), hub.settings
 
     def effect(tx: Tx) -> PayoutView:
-        return _reserve(hub, tx, principal, payout_id=payout_id, amount=wanted.amount, target=target)
+        return _reserve(tx, principal, payout_id, amount=wanted.amount, target=target, settings=settings)
 
     return await hub.store.write(lambda tx: once(tx, remembered, lambda: effect(tx), model=PayoutView))
 
@@ -102,7 +103,7 @@ def _target(wanted: PayoutRequest) -> Target:
 
 
 def _reserve(
-    hub: Hub, tx: Tx, principal: Principal, *, payout_id: str, amount: int, target: Target
+    tx: Tx, principal: Principal, payout_id: str, *, amount: int, target: Target, settings: Settings
 ) -> PayoutView:
     account = principal.account_id
     available = tx.balance(ledger.owner(account))
@@ -112,9 +113,9 @@ def _reserve(
             f"missing for a payout of {format_credits(amount)}.",
             field="amount",
         )
-    if rows.count_undecided(tx.connection, account) >= hub.settings.payouts_open_max:
+    if rows.count_undecided(tx.connection, account) >= settings.payouts_open_max:
         raise RateLimited(
-            f"An account may have {hub.settings.payouts_open_max} payouts under way at once.",
+            f"An account may have {settings.payouts_open_max} payouts under way at once.",
             retry_after_s=60,
         )
     tx.post(
@@ -123,7 +124,7 @@ def _reserve(
         ref=payout_id,
     )
     paid_before = rows.was_paid(tx.connection, account)
-    waits_for = needs_approval(amount, hub.settings.approval_rules(), paid_before=paid_before)
+    waits_for = needs_approval(amount, settings.approval_rules(), paid_before=paid_before)
     rows.insert(
         tx,
         id=payout_id,
@@ -131,7 +132,7 @@ def _reserve(
         amount=amount,
         method=target.method,
         target=target_to_json(target),
-        provider=hub.settings.payout_provider,
+        provider=settings.payout_provider,
         state=PayoutState.REQUESTED.value,
         reason=reason_text(waits_for or Why.READY),
     )
@@ -139,7 +140,7 @@ def _reserve(
     _tell(tx, row, actor=account, before=None, after=PayoutState.REQUESTED, why=waits_for or Why.READY)
     if waits_for is None:
         row = move(tx, row, to=PayoutState.RESERVED, why=Why.READY, actor=account)
-    return view(row, principal, hub)
+    return view(row, principal, settings)
 
 
 # the owner's and the administrator's words
@@ -147,6 +148,7 @@ def _reserve(
 
 async def cancel(hub: Hub, principal: Principal, payout_id: str, *, remembered: Remembered) -> PayoutView:
     """Before the bank has it."""
+    settings = hub.settings
 
     def effect(tx: Tx) -> PayoutView:
         row = _own(tx.connection, principal, payout_id)
@@ -155,24 +157,26 @@ async def cancel(hub: Hub, principal: Principal, payout_id: str, *, remembered: 
         return view(
             move(tx, row, to=PayoutState.REJECTED, why=Why.CANCELLED, actor=principal.account_id),
             principal,
-            hub,
+            settings,
         )
 
     return await _once(hub, remembered, effect)
 
 
 async def approve(hub: Hub, admin: Principal, payout_id: str, *, remembered: Remembered) -> PayoutView:
+    settings = hub.settings
+
     def effect(tx: Tx) -> PayoutView:
         row = _own(tx.connection, admin, payout_id)
-        rules = hub.settings.approval_rules()
+        rules = settings.approval_rules()
         if not may_approve(rules, requester=row.account_id, approver=admin.account_id):
             raise Forbidden("Another administrator must approve your own payout.")
         _check_waiting(row)
-        if "payouts" in hub.settings.two_person_kinds() and not _is_second(row, admin):
-            return view(_first_word(tx, row, admin), admin, hub)
+        if "payouts" in settings.two_person_kinds() and not _is_second(row, admin):
+            return view(_first_word(tx, row, admin), admin, settings)
         by = {"approved_by": ",".join(filter(None, (row.approved_by, admin.account_id)))}
         moved = move(tx, row, to=PayoutState.RESERVED, why=Why.APPROVED, actor=admin.account_id, columns=by)
-        return view(moved, admin, hub)
+        return view(moved, admin, settings)
 
     return await _once(hub, remembered, effect)
 
@@ -203,12 +207,14 @@ def _first_word(tx: Tx, row: AnyRow, admin: Principal) -> AnyRow:
 async def reject(
     hub: Hub, admin: Principal, payout_id: str, *, words: str, remembered: Remembered
 ) -> PayoutView:
+    settings = hub.settings
+
     def effect(tx: Tx) -> PayoutView:
         row = _own(tx.connection, admin, payout_id)
         if PayoutState(row.state) not in CANCELLABLE:
             raise Conflict(f"This payout cannot be rejected any more: {sentence(row.reason)}.")
         moved = move(tx, row, to=PayoutState.REJECTED, why=Why.REJECTED, actor=admin.account_id, words=words)
-        return view(moved, admin, hub)
+        return view(moved, admin, settings)
 
     return await _once(hub, remembered, effect)
 
@@ -217,6 +223,7 @@ async def mark_paid(
     hub: Hub, admin: Principal, payout_id: str, *, reference: str, remembered: Remembered
 ) -> PayoutView:
     """By whoever has seen it on the bank's statement."""
+    settings = hub.settings
 
     def effect(tx: Tx) -> PayoutView:
         row = _markable(tx.connection, admin, payout_id)
@@ -232,7 +239,7 @@ async def mark_paid(
             words=reference,
             columns={"provider_ref": kept},
         )
-        return view(moved, admin, hub)
+        return view(moved, admin, settings)
 
     return await _once(hub, remembered, effect)
 
@@ -241,13 +248,14 @@ async def mark_failed(
     hub: Hub, admin: Principal, payout_id: str, *, words: str, remembered: Remembered
 ) -> PayoutView:
     """By whoever knows for certain that the bank has not paid it and will not."""
+    settings = hub.settings
 
     def effect(tx: Tx) -> PayoutView:
         row = _markable(tx.connection, admin, payout_id)
         moved = move(
             tx, row, to=PayoutState.FAILED, why=Why.MARKED_FAILED, actor=admin.account_id, words=words
         )
-        return view(moved, admin, hub)
+        return view(moved, admin, settings)
 
     return await _once(hub, remembered, effect)
 
@@ -340,7 +348,7 @@ def _own(connection: Connection, principal: Principal, payout_id: str) -> AnyRow
 
 async def get(hub: Hub, principal: Principal, payout_id: str) -> PayoutView:
     row = await hub.store.read(lambda connection: _own(connection, principal, payout_id))
-    return view(row, principal, hub)
+    return view(row, principal, hub.settings)
 
 
 async def list_payouts(
@@ -355,7 +363,7 @@ async def list_payouts(
         return list(found), booking.balance_of(connection, ledger.owner(principal.account_id))
 
     found, available = await hub.store.read(load)
-    views = [view(row, principal, hub) for row in found]
+    views = [view(row, principal, hub.settings) for row in found]
     return PayoutPage(
         payouts=views,
         next=views[-1].id if len(views) == limit else None,
@@ -396,12 +404,12 @@ def sentence(reason: str) -> str:
     return f"{_SENTENCES[why]} ({words})" if words else _SENTENCES[why]
 
 
-def view(row: AnyRow, principal: Principal, hub: Hub) -> PayoutView:
+def view(row: AnyRow, principal: Principal, settings: Settings) -> PayoutView:
     state, target = PayoutState(row.state), target_from_json(row.target)
     shown = access.may_manage(principal, row.account_id)
-    rules = hub.settings.approval_rules()
+    rules = settings.approval_rules()
     allowed = may_approve(rules, requester=row.account_id, approver=principal.account_id)
-    if "payouts" in hub.settings.two_person_kinds():
+    if "payouts" in settings.two_person_kinds():
         allowed = principal.account_id not in (row.account_id, row.approved_by)
     return PayoutView(
         id=row.id,

@@ -7,45 +7,19 @@ neither. So nobody is blamed, nobody is asked again, and pay is held until a fur
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from computepool.core.resources import Shape
-from computepool.hub.context import Hub, Tie
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.jobs import rows as job_rows
-from computepool.hub.nodes import known_nodes
+from computepool.hub.nodes.known_nodes import AbleOwners
+from computepool.hub.snapshot import Snapshot
 from computepool.protocol.jobs.jobs import JobSpec
 
-_PROGRAMS_MAX = 10_000
 
-
-def could_check(hub: Hub, tx: Tx, job: AnyRow, *, owners: frozenset[str]) -> bool:
+def could_check(tx: Tx, snapshot: Snapshot, job: AnyRow, *, owners: frozenset[str]) -> bool:
     """Whether a node of an owner beside these could run the job as it was submitted, if it had nothing else to do."""
-    known = hub.specs.peek(job.spec_digest)
+    known = snapshot.specs.peek(job.spec_digest)
     if known is None:
         body = job_rows.get_specs(tx.connection, [job.spec_digest])[job.spec_digest]
         requirements = JobSpec.model_validate_json(body).requirements()
     else:
         requirements = known.requirements
-    return known_nodes.could_others(hub, Shape(requirements, job.account_id, ceiling=job.ceiling), owners)
-
-
-def note_tie(hub: Hub, job: AnyRow, owners: Sequence[str]) -> None:
-    """Forgotten at a restart: that costs a few runs."""
-    tie = hub.ties.setdefault((job.account_id, job.spec_digest), Tie())
-    tie.count += 1
-    tie.owners.update(owners)
-    if len(hub.ties) > _PROGRAMS_MAX:
-        hub.ties.pop(next(iter(hub.ties)))
-
-
-def note_agreement(hub: Hub, job: AnyRow) -> None:
-    hub.ties.pop((job.account_id, job.spec_digest), None)
-
-
-def tied_owners(hub: Hub, account_id: str, spec_digest: str) -> frozenset[str]:
-    """Owners whose words about this program have tied too often to be asked for."""
-    tie = hub.ties.get((account_id, spec_digest))
-    if tie is None or tie.count < hub.settings.verify_ties_max:
-        return frozenset()
-    return frozenset(tie.owners)
+    return not snapshot.ask(AbleOwners(requirements, job.account_id, job.ceiling)) <= owners

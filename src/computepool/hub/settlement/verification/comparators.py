@@ -23,6 +23,7 @@ from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.running.logs import Arrivals
 from computepool.hub.settlement.printed_output import false_texts, printed_text, sent_of
+from computepool.hub.snapshot import Snapshot
 from computepool.protocol.jobs.jobs import PAYLOAD_MAX, JobSpec, Needs, SubmitRequest, spec_digest
 
 _RAM_MB = 256, 1024
@@ -143,7 +144,7 @@ class Reported(Protocol):
 class Comparer:
     """`arrivals`: what was printed in the very request that reports it."""
 
-    hub: Hub
+    snapshot: Snapshot
     tx: Tx
     wish: Comparison
     arrivals: Arrivals | None = None
@@ -153,7 +154,7 @@ class Comparer:
 
         One that sent a false text is the same as no other, whatever digest it reports.
         """
-        false = false_texts(self.hub, self.tx, runs, arrivals=self.arrivals)
+        false = false_texts(self.tx, self.snapshot, runs, arrivals=self.arrivals)
         return comparison.classes(
             len(runs), lambda a, b: False if a in false or b in false else self.same(runs[a], runs[b])
         )
@@ -231,25 +232,25 @@ class _Accepted:
 
 
 def of_accepted(
-    hub: Hub, tx: Tx, job: AnyRow, *, words: Sequence[tuple[AnyRow, AnyRow]]
+    tx: Tx, snapshot: Snapshot, job: AnyRow, *, words: Sequence[tuple[AnyRow, AnyRow]]
 ) -> Sequence[int | str] | None:
     """The classes of results that jobs have already, each with its attempt; None where only the function could tell.
 
     `job`: the one whose submitter wished how.
     """
     if job.compare is None:
-        return _named(hub, tx, [attempt for _, attempt in words])
+        return _named(tx, snapshot, [attempt for _, attempt in words])
     files = artifact_rows.outputs_of(tx.connection, [word.id for word, _ in words])
     runs = [_accepted(tx, word, attempt, files=files.get(word.id, [])) for word, attempt in words]
-    kinds = Comparer(hub=hub, tx=tx, wish=wish_of(job)).classes(runs)
+    kinds = Comparer(snapshot=snapshot, tx=tx, wish=wish_of(job)).classes(runs)
     return kinds if isinstance(kinds, list) else None
 
 
-def _named(hub: Hub, tx: Tx, attempts: Sequence[AnyRow]) -> list[str]:
+def _named(tx: Tx, snapshot: Snapshot, attempts: Sequence[AnyRow]) -> list[str]:
     """By what they came to, and by how long that is where all of them say so."""
     counted = all(attempt.printed_chars is not None for attempt in attempts)
     names = [f"{attempt.outcome} {attempt.printed_chars if counted else ''}" for attempt in attempts]
-    for place in false_texts(hub, tx, [sent_of(attempt) for attempt in attempts]):
+    for place in false_texts(tx, snapshot, [sent_of(attempt) for attempt in attempts]):
         names[place] += attempts[place].id  # like no other
     return names
 

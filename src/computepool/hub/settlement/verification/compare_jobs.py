@@ -16,7 +16,6 @@ from computepool.core.jobs.lifecycle import JobKind, JobState
 from computepool.core.money.pricing import charge_of
 from computepool.core.trust import verification as rules
 from computepool.core.trust.verification import Decision, Result, Ruling, parse
-from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.running.logs import Arrivals
@@ -26,6 +25,7 @@ from computepool.hub.settlement.hub_jobs import Work
 from computepool.hub.settlement.verification import comparators, verification
 from computepool.hub.settlement.verification.comparators import Comparer, Comparison
 from computepool.hub.settlement.verification.verification import ReportedRun
+from computepool.hub.snapshot import Snapshot
 
 KIND = "compare"
 #: What functions return that mean yes: Python's True, and NumPy's.
@@ -33,8 +33,8 @@ _YES = frozenset({"true", '{"$scalar":{"dtype":"|b1","data":"AQ=="}}'})
 
 
 def decide(
-    hub: Hub,
     tx: Tx,
+    snapshot: Snapshot,
     job: AnyRow,
     *,
     runs: Sequence[ReportedRun],
@@ -50,18 +50,24 @@ def decide(
     wish = wish or comparators.wish_of(job)
     changes: dict[str, Any] = {}
     while True:
-        comparer = Comparer(hub=hub, tx=tx, wish=wish, arrivals=arrivals)
+        comparer = Comparer(snapshot=snapshot, tx=tx, wish=wish, arrivals=arrivals)
         kinds = comparer.classes(runs)
         if isinstance(kinds, list):
             found = [Result(kind=kind, streak=run.streak) for kind, run in zip(kinds, runs, strict=True)]
             decision = rules.judge(parse(job.verify), found)
-            if decision.ruling is Ruling.MORE and may_ask and verification.is_tied(hub, tx, job, runs=runs):
-                decision = verification.end_tie(hub, tx, job, runs=runs, arrivals=arrivals)
+            if (
+                decision.ruling is Ruling.MORE
+                and may_ask
+                and verification.is_tied(tx, snapshot, job, runs=runs)
+            ):
+                decision = verification.end_tie(
+                    tx, snapshot, job, runs=runs, arrivals=arrivals, effects=effects
+                )
             return decision, changes
         if not may_ask:
             return Decision(ruling=Ruling.MORE), changes
         a, b = (runs[place] for place in kinds)
-        asked = _ask(hub, tx, job, comparer=comparer, pair=(a, b), runs=runs, effects=effects)
+        asked = _ask(tx, snapshot, job, comparer=comparer, pair=(a, b), runs=runs, effects=effects)
         if asked is not None:
             waiting = replace(wish, asked=comparators.pair_of(a, b))
             return Decision(ruling=Ruling.MORE), {"compare": waiting.row(), "comparing": asked}
@@ -70,8 +76,8 @@ def decide(
 
 
 def _ask(
-    hub: Hub,
     tx: Tx,
+    snapshot: Snapshot,
     job: AnyRow,
     *,
     comparer: Comparer,
@@ -96,14 +102,14 @@ def _ask(
     owners = {run.bill.owner_id for run in runs}
     try:
         return hub_jobs.start(
-            hub,
             tx,
+            snapshot,
             job,
             kind=KIND,
             number=len(wish.answers) + 1,
             payer=job.account_id,
             avoid_owners=owners,
-            ttl_ms=round(hub.settings.verify_wait_s * 1000),
+            ttl_ms=round(snapshot.settings.verify_wait_s * 1000),
             effects=effects,
             work=work,
         )
@@ -111,7 +117,7 @@ def _ask(
         return None
 
 
-def on_answered(hub: Hub, tx: Tx, hub_job: AnyRow, *, effects: Effects) -> None:
+def on_answered(tx: Tx, snapshot: Snapshot, hub_job: AnyRow, *, effects: Effects) -> None:
     """The call is over, however it ended: the job goes on, in the same transaction."""
     _, job_id, _ = hub_jobs.parts(hub_job.errand)
     job = job_rows.lock_jobs(tx, [job_id]).get(job_id)
@@ -121,12 +127,12 @@ def on_answered(hub: Hub, tx: Tx, hub_job: AnyRow, *, effects: Effects) -> None:
     asked = comparators.wish_of(job)
     wish = asked.answered(asked.asked, same)
     runs = verification.waiting(tx, job)
-    decision, changes = decide(hub, tx, job, runs=runs, effects=effects, wish=wish)
+    decision, changes = decide(tx, snapshot, job, runs=runs, effects=effects, wish=wish)
     if decision.ruling is Ruling.MORE:
         result_rows.go_on(tx, job.id, **{"compare": wish.row(), "comparing": None} | changes)
         effects.requeued.append(job.id)
         tx.touch("queue", f"job:{job.id}")
     elif decision.ruling is Ruling.DIFFER and parse(job.verify).strict:
-        verification.give_up(hub, tx, job, runs=runs, actor="hub", effects=effects)
+        verification.give_up(tx, job, runs=runs, actor="hub", effects=effects)
     else:
-        verification.conclude(hub, tx, job, runs=runs, decision=decision, actor="hub", effects=effects)
+        verification.conclude(tx, snapshot, job, runs=runs, decision=decision, actor="hub", effects=effects)

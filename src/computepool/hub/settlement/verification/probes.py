@@ -28,9 +28,11 @@ from computepool.hub.db.session import AnyRow, Connection, Tx
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.transitions import Effects
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.settings import Settings
 from computepool.hub.settlement import hub_jobs
 from computepool.hub.settlement.verification import comparators, probe_rows, recheck_rows, violations
 from computepool.hub.settlement.verification.verification import VerificationVerdict
+from computepool.hub.snapshot import Snapshot, write
 from computepool.hub.trust import reputation_rows
 
 KIND = "probe"
@@ -47,12 +49,15 @@ async def send_due(hub: Hub) -> Effects:
             hub.suspects.discard(node_id)  # known again when it comes back
             continue
         owner = session.profile.owner
-        found = await hub.store.read(partial(_candidates, hub, node_id=node_id, owner=owner))
+        found = await hub.store.read(
+            partial(_candidates, settings=hub.settings, now_ms=hub.now_ms(), node_id=node_id, owner=owner)
+        )
         specs = await hub.specs.load({row.spec_digest for row in found})
         fitting = [row for row in found if _fits(hub, row, specs[row.spec_digest], node_id=node_id)]
         if fitting:
             picked = _drawn(fitting, hub.clock.entropy(8))
-            await hub.store.write(partial(_send, hub, found=picked, node_id=node_id, effects=effects))
+            sent = await write(hub, partial(_send, job_id=picked.id, node_id=node_id))
+            effects.requeued += sent.requeued
     return effects
 
 
@@ -65,19 +70,20 @@ def _drawn(rows: Sequence[AnyRow], entropy: bytes) -> AnyRow:
     return own[second % len(own)]
 
 
-def _candidates(hub: Hub, connection: Connection, *, node_id: str, owner: str) -> list[AnyRow]:
+def _candidates(
+    connection: Connection, *, settings: Settings, now_ms: int, node_id: str, owner: str
+) -> list[AnyRow]:
     known = reputation_rows.load(connection, [node_id]).get(node_id, NEWCOMER)
     if not known.probation_at_ms or probe_rows.is_open(connection, node_id, kind=KIND):
         return []
-    now_ms = hub.now_ms()
     rows = probe_rows.confirmed(
         connection,
         kind=KIND,
         verdict=VerificationVerdict.CONFIRMED.value,
         owner_id=owner,
-        created_before_ms=now_ms - round(hub.settings.ban_submitter_days * DAY_MS),
-        since_id=make_id("job", max(0, now_ms - round(hub.settings.probe_age_s * 1000)), bytes(10)),
-        cost_max=hub.settings.probe_cost_max,
+        created_before_ms=now_ms - round(settings.ban_submitter_days * DAY_MS),
+        since_id=make_id("job", max(0, now_ms - round(settings.probe_age_s * 1000)), bytes(10)),
+        cost_max=settings.probe_cost_max,
         each=_OF_ONE_MAX,
         limit=_LOOKED_AT_MAX,
     )
@@ -108,27 +114,28 @@ def _fits(hub: Hub, row: AnyRow, spec: KnownSpec, *, node_id: str) -> bool:
     return bool(could_run(fleet, shape, slice(place, place + 1)).all())
 
 
-def _send(hub: Hub, tx: Tx, *, found: AnyRow, node_id: str, effects: Effects) -> None:
-    job = job_rows.lock_jobs(tx, [found.id]).get(found.id)
+def _send(tx: Tx, snapshot: Snapshot, *, job_id: str, node_id: str) -> Effects:
+    effects, job = Effects(), job_rows.lock_jobs(tx, [job_id]).get(job_id)
     if job is None or probe_rows.is_open(tx.connection, node_id, kind=KIND):
-        return
-    if found.id not in recheck_rows.without_hub_job(tx.connection, [found.id], kind=KIND):
-        return  # another hub has used it
+        return effects
+    if job_id not in recheck_rows.without_hub_job(tx.connection, [job_id], kind=KIND):
+        return effects  # another hub has used it
     hub_jobs.start(
-        hub,
         tx,
+        snapshot,
         job,
         kind=KIND,
         number=1,
         payer=hub_jobs.POOL_ACCOUNT,
         avoid_owners=(),
-        ttl_ms=hub.settings.holdback_ms,
+        ttl_ms=snapshot.settings.holdback_ms,
         effects=effects,
         pinned=node_id,
     )
+    return effects
 
 
-def on_ended(hub: Hub, tx: Tx, hub_job: AnyRow, *, effects: Effects) -> None:
+def on_ended(tx: Tx, snapshot: Snapshot, hub_job: AnyRow, *, effects: Effects) -> None:
     """One that did not succeed says nothing: there will be another."""
     _, job_id, _ = hub_jobs.parts(hub_job.errand)
     job = job_rows.lock_jobs(tx, [job_id])[job_id]
@@ -137,7 +144,7 @@ def on_ended(hub: Hub, tx: Tx, hub_job: AnyRow, *, effects: Effects) -> None:
     words: Sequence[tuple[AnyRow, AnyRow]] = [
         (row, recheck_rows.accepted_attempt(tx.connection, row)) for row in (job, hub_job)
     ]
-    kinds = comparators.of_accepted(hub, tx, job, words=words)
+    kinds = comparators.of_accepted(tx, snapshot, job, words=words)
     if kinds is None:
         return
     attempt = words[1][1]

@@ -17,7 +17,6 @@ from computepool.core.trust import verification as rules
 from computepool.core.trust.reputation import RECHECKED, REFUTED_ACTION, VERIFIED_ACTION
 from computepool.core.trust.verification import Mode, Result, Ruling, VerificationPolicy
 from computepool.hub.artifacts import rows as artifact_rows
-from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Connection, Tx
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs import views
@@ -26,6 +25,7 @@ from computepool.hub.money import holds
 from computepool.hub.settlement import hub_jobs
 from computepool.hub.settlement.verification import comparators, recheck_rows, violations
 from computepool.hub.settlement.verification.verification import VerificationVerdict
+from computepool.hub.snapshot import Snapshot
 
 KIND = "recheck"
 REFUTED_RESULT_ACTION = "result.refuted"
@@ -46,70 +46,85 @@ class _Word:
     attempt: AnyRow
 
 
-def start(hub: Hub, tx: Tx, node_id: str, *, effects: Effects) -> None:
+def start(tx: Tx, snapshot: Snapshot, node_id: str, *, effects: Effects) -> None:
     """A result of this node was proven wrong: check those that were believed, also where their pay has matured."""
-    if not _unchecked(hub, tx, node_id):
+    if not _unchecked(tx, snapshot, node_id):
         return
     # Another hub may be about to do the same for another strike: each job is looked at by one after the other.
-    jobs = job_rows.lock_jobs(tx, [row.id for row in _unchecked(hub, tx, node_id)])
-    for row in _unchecked(hub, tx, node_id):
+    jobs = job_rows.lock_jobs(tx, [row.id for row in _unchecked(tx, snapshot, node_id)])
+    for row in _unchecked(tx, snapshot, node_id):
         if row.id in jobs:
-            send(hub, tx, jobs[row.id], number=1, owners=[row.owner_id], charge=row.charge, effects=effects)
+            send(
+                tx,
+                snapshot,
+                jobs[row.id],
+                number=1,
+                owners=[row.owner_id],
+                charge=row.charge,
+                effects=effects,
+            )
 
 
-def _may_cost(hub: Hub, tx: Tx, job: AnyRow, *, owner_id: str, charge: int) -> int | None:
+def _may_cost(tx: Tx, snapshot: Snapshot, job: AnyRow, *, owner_id: str, charge: int) -> int | None:
     """What running it again may cost; None: the pool has spent enough on this owner lately.
 
     The pool pays: without a bound an owner could be wrong on purpose, about dear jobs of his own friends, and another
     friend would be paid for looking at them again.
     """
     most = min(_DEARER_MAX * charge + _SMALL, holds.for_one_run(job))
-    since_ms = max(0, tx.now_ms - round(hub.settings.recheck_age_s * 1000))
+    since_ms = max(0, tx.now_ms - round(snapshot.settings.recheck_age_s * 1000))
     spent = recheck_rows.spent_on(
         tx.connection, owner_id, payer=hub_jobs.POOL_ACCOUNT, since_id=make_id("job", since_ms, bytes(10))
     )
-    return most if spent + most <= hub.settings.recheck_spend else None
+    return most if spent + most <= snapshot.settings.recheck_spend else None
 
 
-def _unchecked(hub: Hub, tx: Tx, node_id: str) -> Sequence[AnyRow]:
+def _unchecked(tx: Tx, snapshot: Snapshot, node_id: str) -> Sequence[AnyRow]:
     return recheck_rows.unchecked(
         tx.connection,
         node_id,
         kind=KIND,
         verdicts=_BELIEVED,
-        since_ms=tx.now_ms - round(hub.settings.recheck_age_s * 1000),
-        limit=hub.settings.recheck_max,
+        since_ms=tx.now_ms - round(snapshot.settings.recheck_age_s * 1000),
+        limit=snapshot.settings.recheck_max,
     )
 
 
 def send(
-    hub: Hub, tx: Tx, job: AnyRow, *, number: int, owners: Sequence[str], charge: int, effects: Effects
+    tx: Tx,
+    snapshot: Snapshot,
+    job: AnyRow,
+    *,
+    number: int,
+    owners: Sequence[str],
+    charge: int,
+    effects: Effects,
 ) -> None:
-    most = _may_cost(hub, tx, job, owner_id=owners[0], charge=charge)
+    most = _may_cost(tx, snapshot, job, owner_id=owners[0], charge=charge)
     if most is None:
         return
     hub_jobs.start(
-        hub,
         tx,
+        snapshot,
         job,
         kind=KIND,
         number=number,
         payer=hub_jobs.POOL_ACCOUNT,
         hold_max=most,
         avoid_owners=owners,
-        ttl_ms=hub.settings.holdback_ms,
+        ttl_ms=snapshot.settings.holdback_ms,
         effects=effects,
     )
 
 
-def on_ended(hub: Hub, tx: Tx, hub_job: AnyRow, *, effects: Effects) -> None:
+def on_ended(tx: Tx, snapshot: Snapshot, hub_job: AnyRow, *, effects: Effects) -> None:
     """One that did not succeed says nothing about the result that it was to check."""
     _, job_id, number = hub_jobs.parts(hub_job.errand)
     job = job_rows.lock_jobs(tx, [job_id])[job_id]
     if hub_job.state != JobState.SUCCEEDED or job.verdict not in _BELIEVED:
         return
     words = _words(tx.connection, job, number)
-    kinds = comparators.of_accepted(hub, tx, job, words=[(word.job, word.attempt) for word in words])
+    kinds = comparators.of_accepted(tx, snapshot, job, words=[(word.job, word.attempt) for word in words])
     if kinds is None:
         return
     results = [Result(kind=kind, streak=word.attempt.streak) for kind, word in zip(kinds, words, strict=True)]
@@ -118,15 +133,15 @@ def on_ended(hub: Hub, tx: Tx, hub_job: AnyRow, *, effects: Effects) -> None:
         if number < _HUB_JOBS_MAX:
             owners = [word.attempt.owner_id for word in words]
             charge = words[0].attempt.charge
-            send(hub, tx, job, number=number + 1, owners=owners, charge=charge, effects=effects)
+            send(tx, snapshot, job, number=number + 1, owners=owners, charge=charge, effects=effects)
         return
     # Where the job's wishes left no choice of nodes, nobody's record is made by it.
     counts = not any(words[place].attempt.narrow for place in decision.agreeing)
     for place in decision.agreeing:
-        _confirm(hub, tx, words[place], counts=counts)
+        _confirm(tx, snapshot, words[place], counts=counts)
     refuters = [words[place] for place in decision.agreeing]
     for place in decision.wrong:
-        _refute(hub, tx, words[place], refuters=refuters, effects=effects)
+        _refute(tx, snapshot, words[place], refuters=refuters, effects=effects)
 
 
 def _words(connection: Connection, job: AnyRow, number: int) -> list[_Word]:
@@ -138,23 +153,23 @@ def _words(connection: Connection, job: AnyRow, number: int) -> list[_Word]:
     return [_Word(row, recheck_rows.accepted_attempt(connection, row)) for row in said]
 
 
-def _confirm(hub: Hub, tx: Tx, word: _Word, *, counts: bool) -> None:
+def _confirm(tx: Tx, snapshot: Snapshot, word: _Word, *, counts: bool) -> None:
     recheck_rows.change_verdict(tx, word.job.id, before=_BELIEVED, after=VerificationVerdict.CONFIRMED.value)
     if word.job.held_until_ms:  # from now on its pay waits no longer than any other
-        matures_ms = word.job.finished_at_ms + hub.settings.holdback_ms
+        matures_ms = word.job.finished_at_ms + snapshot.settings.holdback_ms
         recheck_rows.hold_until(tx, word.job.id, min(word.job.held_until_ms, max(1, matures_ms)))
     if counts:
         _say(tx, word, action=VERIFIED_ACTION, after=AttemptState.SUCCEEDED)
 
 
-def _refute(hub: Hub, tx: Tx, word: _Word, *, refuters: Sequence[_Word], effects: Effects) -> None:
+def _refute(tx: Tx, snapshot: Snapshot, word: _Word, *, refuters: Sequence[_Word], effects: Effects) -> None:
     """A strike, the money back, and a word to whom the result was given. `refuters`: they have the right one."""
     job, right = word.job, refuters[0].job
     recheck_rows.change_verdict(tx, job.id, before=_BELIEVED, after=VerificationVerdict.REFUTED.value)
     back = holds.take_back(tx, job, attempt=word.attempt)
     if job.held_until_ms:
         recheck_rows.hold_until(tx, job.id, 0)
-    data = violations.evidence(hub, tx, job, refuters=[other.attempt.owner_id for other in refuters])
+    data = violations.evidence(tx, snapshot, job, refuters=[other.attempt.owner_id for other in refuters])
     _say(tx, word, action=REFUTED_ACTION, after=AttemptState.REFUTED, data=data)
     effects.penalised.append(word.attempt.node_id)
     if job.errand is not None:

@@ -11,10 +11,11 @@ from computepool.core.trust.verification import PPM, First, Mode, parse
 from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.memory.registry import LiveAttempt
-from computepool.hub.nodes import known_nodes
+from computepool.hub.nodes.known_nodes import AbleOwners
 from computepool.hub.settlement import fair_time
 from computepool.hub.settlement.verification import checkers
 from computepool.hub.settlement.verification.verification import ReportedRun, VerificationVerdict
+from computepool.hub.snapshot import Question, Snapshot
 
 _FIRST = {
     First.UNCHECKED: VerificationVerdict.UNCHECKED,
@@ -33,6 +34,34 @@ class Checks:
     unknown: frozenset[str] = frozenset()  #: of these, those that this hub does not know as running
 
 
+@dataclass(frozen=True, slots=True)
+class DrawnWith(Question[bool]):
+    """Whether a result is checked that went on from other nodes' work: as often as the least known of them deserves."""
+
+    attempt_id: str
+    node_id: str
+    before: frozenset[str]  #: the nodes whose work it went on from
+
+    def answer(self, hub: Hub) -> bool:
+        session = hub.registry.get(self.node_id)
+        held = None if session is None else session.attempts.get(self.attempt_id)
+        streak = min(map(hub.registry.fleet.streak, self.before))
+        return _draw(hub, self.attempt_id) < _chance(hub, held, self.node_id, streak=streak)
+
+
+def questions(hub: Hub, node_id: str, attempt_ids: Iterable[str]) -> set[AbleOwners]:
+    """Those to expect: where a run is not the job's first, somebody may have to say who is right."""
+    session = hub.registry.get(node_id)
+    held = {} if session is None else session.attempts
+    return {
+        AbleOwners(known.requirements, attempt.grant.account_id, attempt.lane.shape.ceiling)
+        for id_ in attempt_ids
+        if (attempt := held.get(id_)) is not None
+        and attempt.lane.shape.avoid_owners
+        and (known := hub.specs.peek(attempt.grant.spec)) is not None
+    }
+
+
 def draw(hub: Hub, node_id: str, attempt_ids: Iterable[str]) -> Checks:
     streak, session = hub.registry.fleet.streak(node_id), hub.registry.get(node_id)
     held = {} if session is None else session.attempts
@@ -44,7 +73,9 @@ def draw(hub: Hub, node_id: str, attempt_ids: Iterable[str]) -> Checks:
         lane = None if attempt is None else attempt.lane
         key = "" if lane is None else lane.id
         if key not in chances:
-            chances[key] = _chance(hub, attempt, node_id, streak=streak)
+            # None for the submitter's own nodes.
+            own = lane is not None and lane.owner == lane.shape.account
+            chances[key] = 0 if own else _chance(hub, attempt, node_id, streak=streak)
         if not chances[key] or _draw(hub, id_) >= chances[key]:
             continue
         drawn.append(id_)
@@ -60,20 +91,12 @@ def draw(hub: Hub, node_id: str, attempt_ids: Iterable[str]) -> Checks:
     return Checks(streak, frozenset(drawn), frozenset(alone), frozenset(unknown))
 
 
-def _chance(
-    hub: Hub, held: LiveAttempt | None, node_id: str, *, streak: int, owners: frozenset[str] = frozenset()
-) -> int:
-    """None for the submitter's own nodes. Whoever is free now has no part in it.
-
-    `owners`: of all nodes that had a hand in it, where there are several.
-    """
+def _chance(hub: Hub, held: LiveAttempt | None, node_id: str, *, streak: int) -> int:
+    """Whoever is free now has no part in it."""
     row, fleet = hub.registry.fleet.row_of(node_id), hub.registry.fleet
     if held is None or row is None:
         return rules.check_chance(streak)
-    shape, owners = held.lane.shape, owners or frozenset({held.lane.owner})
-    if owners == {shape.account}:
-        return 0
-    return rules.check_chance(streak, value=shape.value, cap=fleet.node_at(row).cap)
+    return rules.check_chance(streak, value=held.lane.shape.value, cap=fleet.node_at(row).cap)
 
 
 def _as_submitted(hub: Hub, held: LiveAttempt) -> Shape:
@@ -86,20 +109,9 @@ def _as_submitted(hub: Hub, held: LiveAttempt) -> Shape:
 
 def _others(hub: Hub, held: LiveAttempt) -> bool:
     """Whether another owner's node could check it."""
-    return known_nodes.could_others(hub, _as_submitted(hub, held), frozenset({held.lane.owner}))
-
-
-def _held_attempt(hub: Hub, run: ReportedRun) -> LiveAttempt | None:
-    session = hub.registry.get(run.node_id)
-    return None if session is None else session.attempts.get(run.attempt_id)
-
-
-def _drawn_with(hub: Hub, run: ReportedRun) -> bool:
-    """Whether a result is checked that went on from other nodes' work: as often as the least known of them deserves."""
-    held = _held_attempt(hub, run)
-    streak = min(hub.registry.fleet.streak(part.node_id) for part in run.parts)
-    chance = _chance(hub, held, run.node_id, streak=streak, owners=frozenset(run.owners))
-    return _draw(hub, run.attempt_id) < chance
+    shape = _as_submitted(hub, held)
+    able = AbleOwners(shape.requirements, shape.account, shape.ceiling).answer(hub)
+    return not able <= shape.avoid_owners | {held.lane.owner}
 
 
 def _draw(hub: Hub, attempt_id: str) -> int:
@@ -108,7 +120,7 @@ def _draw(hub: Hub, attempt_id: str) -> int:
 
 
 def needs_no_other(
-    hub: Hub, tx: Tx, job: AnyRow, *, run: ReportedRun, checks: Checks
+    tx: Tx, snapshot: Snapshot, job: AnyRow, *, run: ReportedRun, checks: Checks
 ) -> VerificationVerdict | None:
     """Why a first result is believed at once; None: it is not."""
     mode = parse(job.verify).mode
@@ -119,20 +131,26 @@ def needs_no_other(
     if run.owners == {job.account_id}:
         return VerificationVerdict.OWN
     # What varied bit by bit may still be the same in the way its submitter compares it now.
-    if job.compare is None and (job.account_id, job.spec_digest) in hub.varying:
+    if job.compare is None and (job.account_id, job.spec_digest) in snapshot.varying:
         return VerificationVerdict.UNCHECKED
     drawn = run.attempt_id in checks.drawn
     if not drawn:
-        drawn = _drawn_with(hub, run) if run.parts else fair_time.is_long(hub, job, run)
-    others = drawn and _could_be_checked(hub, tx, job, run=run, checks=checks)
+        before = frozenset(part.node_id for part in run.parts)
+        drawn = (
+            snapshot.ask(DrawnWith(run.attempt_id, run.node_id, before))
+            if before
+            else fair_time.is_long(snapshot, job, run)
+        )
+    others = drawn and _could_be_checked(tx, snapshot, job, run=run, checks=checks)
     return _FIRST[rules.judge_first(drawn=drawn, others=others)]
 
 
-def _could_be_checked(hub: Hub, tx: Tx, job: AnyRow, *, run: ReportedRun, checks: Checks) -> bool:
+def _could_be_checked(tx: Tx, snapshot: Snapshot, job: AnyRow, *, run: ReportedRun, checks: Checks) -> bool:
     """Whether another owner could, whose word would decide something."""
     if run.attempt_id in checks.alone:
         return False
-    tied = checkers.tied_owners(hub, job.account_id, job.spec_digest)
+    most = snapshot.settings.verify_ties_max
+    tied = snapshot.ties.owners((job.account_id, job.spec_digest), most=most)
     if run.attempt_id in checks.drawn - checks.unknown and not run.parts and not tied:
         return True
-    return checkers.could_check(hub, tx, job, owners=frozenset(run.owners) | tied)
+    return checkers.could_check(tx, snapshot, job, owners=frozenset(run.owners) | tied)

@@ -5,7 +5,8 @@ Until then their pay does not mature (`held_until_ms`); what else their owners e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from functools import partial
 
 from computepool.core.jobs.lifecycle import JobState
 from computepool.core.placement.gates import could_run
@@ -15,7 +16,8 @@ from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.transitions import Effects
 from computepool.hub.settlement import result_rows
-from computepool.hub.settlement.verification import checkers, recheck_rows, rechecks, verification
+from computepool.hub.settlement.verification import recheck_rows, rechecks, verification
+from computepool.hub.snapshot import Snapshot, write
 
 _BATCH = 500
 
@@ -28,15 +30,15 @@ async def accept(hub: Hub) -> Effects:
     )
     if not found:
         return Effects()
-    return await hub.store.write(lambda tx: _accept_alone(hub, tx, found, before_ms=before_ms))
+    return await write(hub, partial(_accept_alone, job_ids=found, before_ms=before_ms))
 
 
-def _accept_alone(hub: Hub, tx: Tx, job_ids: list[str], *, before_ms: int) -> Effects:
+def _accept_alone(tx: Tx, snapshot: Snapshot, *, job_ids: list[str], before_ms: int) -> Effects:
     effects = Effects()
     for job in job_rows.lock_jobs(tx, job_ids).values():
         if job.state != JobState.QUEUED or job.queued_at_ms > before_ms:
             continue  # somebody took it meanwhile
-        verification.believe_first(hub, tx, job, effects=effects)
+        verification.believe_first(tx, snapshot, job, effects=effects)
     return effects
 
 
@@ -57,10 +59,12 @@ async def start_checks(hub: Hub) -> Effects:
     )
     hub.held_looked_at = rows[-1].id if len(rows) == limit else ""
     specs = await hub.specs.load({row.spec_digest for row in rows})
-    able = [row for row in rows if _somebody_could(hub, row, specs[row.spec_digest])]
-    if not able:
-        return Effects()
-    return await hub.store.write(lambda tx: _start(hub, tx, able))
+    able = {
+        row.id: (_spoken(hub, row), row.charge)
+        for row in rows
+        if _somebody_could(hub, row, specs[row.spec_digest])
+    }
+    return await write(hub, partial(_start, spoken=able)) if able else Effects()
 
 
 def _somebody_could(hub: Hub, row: AnyRow, spec: KnownSpec) -> bool:
@@ -73,18 +77,18 @@ def _somebody_could(hub: Hub, row: AnyRow, spec: KnownSpec) -> bool:
     return bool((could_run(fleet, shape, rows) & fleet.table.available[rows]).any())
 
 
-def _start(hub: Hub, tx: Tx, rows: Sequence[AnyRow]) -> Effects:
+def _start(tx: Tx, snapshot: Snapshot, *, spoken: Mapping[str, tuple[list[str], int]]) -> Effects:
+    """`spoken`: by job, the owners whose word would decide nothing, and what its run cost."""
     effects = Effects()
-    spoken = {row.id: (_spoken(hub, row), row.charge) for row in rows}
     jobs = job_rows.lock_jobs(tx, spoken)
     for job_id in recheck_rows.without_hub_job(tx.connection, sorted(jobs), kind=rechecks.KIND):
         owners, charge = spoken[job_id]
-        rechecks.send(hub, tx, jobs[job_id], number=1, owners=owners, charge=charge, effects=effects)
+        rechecks.send(tx, snapshot, jobs[job_id], number=1, owners=owners, charge=charge, effects=effects)
     return effects
 
 
 def _spoken(hub: Hub, row: AnyRow) -> list[str]:
     """Owners whose word would decide nothing: whose result it is, first, and who came to another one."""
-    tied = checkers.tied_owners(hub, row.account_id, row.spec_digest)
+    tied = hub.ties.owners((row.account_id, row.spec_digest), most=hub.settings.verify_ties_max)
     others = {*filter(None, row.avoid_owners.split(",")), *tied} - {row.owner_id}
     return [row.owner_id, *sorted(others)]

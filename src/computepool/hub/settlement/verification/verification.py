@@ -39,6 +39,7 @@ from computepool.hub.money.holds import RunCharge
 from computepool.hub.settlement import fair_time, node_faults, result_rows
 from computepool.hub.settlement.printed_output import false_texts, printed_text
 from computepool.hub.settlement.verification import checkers, violations
+from computepool.hub.snapshot import Snapshot
 from computepool.protocol.nodes.nodes import Report
 
 #: By attempt: how it ended, and what is paid for it.
@@ -256,8 +257,8 @@ def _keep_files(tx: Tx, job: AnyRow, run: ReportedRun) -> None:
 
 
 def conclude(
-    hub: Hub,
     tx: Tx,
+    snapshot: Snapshot,
     job: AnyRow,
     *,
     runs: Sequence[ReportedRun],
@@ -268,36 +269,39 @@ def conclude(
     effects: Effects,
 ) -> Ends:
     """The first of the runs that count becomes the job's result, and they are paid for."""
-    decision = _without_false(decision, len(runs), false=false_texts(hub, tx, runs, arrivals=arrivals))
+    decision = _without_false(decision, len(runs), false=false_texts(tx, snapshot, runs, arrivals=arrivals))
     # Where every run came to something else nobody is to blame: the first counts, and as many are paid as were agreed on.
     right = decision.agreeing or [place for place in range(len(runs)) if place not in decision.wrong]
     counting = _whole_first(tx, runs, right, arrivals=arrivals)
-    verdict = _verdict_of(decision)
-    padded = fair_time.cap_bills(hub, tx, job, agreeing=[runs[place] for place in decision.agreeing])
+    verdict, program = _verdict_of(decision), (job.account_id, job.spec_digest)
+    agreeing = [runs[place] for place in decision.agreeing]
+    padded = fair_time.cap_bills(tx, snapshot, job, agreeing=agreeing, effects=effects)
     paid = [runs[place] for place in counting][: job.runs]
     ends: Ends = {run.attempt_id: (AttemptState.SUCCEEDED, None) for run in runs}
     ends |= {run.attempt_id: (AttemptState.SUCCEEDED, run.bill.charge) for run in paid}
     ends |= {runs[place].attempt_id: (_wrong_state(runs[place]), None) for place in decision.wrong}
     chosen, cost = paid[0], sum(run.cost for run in paid)
     if verdict is VerificationVerdict.CONFIRMED:
-        checkers.note_agreement(hub, job)
-        narrow = any(runs[place].narrow for place in decision.agreeing)
-        for place in decision.agreeing:
-            say(tx, job, runs[place], action=NARROW_ACTION if narrow else VERIFIED_ACTION)
+        effects.ties.append((program, ()))
+        narrow = any(run.narrow for run in agreeing)
+        for run in agreeing:
+            say(tx, job, run, action=NARROW_ACTION if narrow else VERIFIED_ACTION)
         for run in padded:
             say(tx, job, run, action=PADDED_ACTION)
-    refuters = {owner for place in decision.agreeing for owner in runs[place].owners}
+    refuters = {owner for run in agreeing for owner in run.owners}
     for place in decision.wrong:
         if runs[place].is_its_own:
-            data = violations.evidence(hub, tx, job, refuters=refuters)
+            data = violations.evidence(tx, snapshot, job, refuters=refuters)
             say(tx, job, runs[place], action=REFUTED_ACTION, data=data)
             effects.penalised.append(runs[place].node_id)
     if verdict is VerificationVerdict.VARIES:
-        _mark_varying(hub, tx, job)
-    say_succeeded(hub, tx, job, chosen=chosen, actor=actor, why=why, verdict=verdict, effects=effects)
-    holds.settle(hub, tx, job, bills=[bill for run in paid for bill in run.bills], ref=chosen.attempt_id)
+        _mark_varying(tx, job, effects)
+    say_succeeded(tx, snapshot, job, chosen=chosen, actor=actor, why=why, verdict=verdict, effects=effects)
+    bills = [bill for run in paid for bill in run.bills]
+    holds.settle(tx, job, bills=bills, ref=chosen.attempt_id, table=snapshot.table)
     pay_parts(tx, job, paid)
-    held = holds.held_until_ms(hub, tx, cost=cost, alone=verdict is VerificationVerdict.ALONE)
+    alone, wait_ms = verdict is VerificationVerdict.ALONE, snapshot.settings.unconfirmed_ms
+    held = holds.held_until_ms(tx, cost=cost, alone=alone, unconfirmed_ms=wait_ms)
     job_rows.accept(tx, [chosen.accepted_row(job, why=why, verdict=verdict, cost=cost, held_until_ms=held)])
     artifact_rows.refer(tx, chosen.references(job))
     result_rows.conclude(tx, _concluded(runs, ends))
@@ -354,8 +358,8 @@ def _verdict_of(decision: Decision) -> VerificationVerdict:
 
 
 def say_succeeded(
-    hub: Hub,
     tx: Tx,
+    snapshot: Snapshot,
     job: AnyRow,
     *,
     chosen: ReportedRun,
@@ -376,8 +380,8 @@ def say_succeeded(
             and parse(job.verify).mode is not Mode.NONE
         )
         node_faults.blame_unable(
-            hub,
             tx,
+            snapshot,
             job,
             owners=chosen.owners,
             chosen_by_pool=not chosen.narrow,
@@ -400,17 +404,15 @@ def say(tx: Tx, job: AnyRow, run: ReportedRun, *, action: str, data: str | None 
     )
 
 
-def _mark_varying(hub: Hub, tx: Tx, job: AnyRow) -> None:
+def _mark_varying(tx: Tx, job: AnyRow, effects: Effects) -> None:
     """For this submitter alone: another may run the same program on what makes it vary."""
     result_rows.mark_varying(tx, account_id=job.account_id, spec_digest=job.spec_digest)
-    hub.varying.add((job.account_id, job.spec_digest))
+    effects.varying.add((job.account_id, job.spec_digest))
 
 
-def give_up(
-    hub: Hub, tx: Tx, job: AnyRow, *, runs: Sequence[ReportedRun], actor: str, effects: Effects
-) -> None:
+def give_up(tx: Tx, job: AnyRow, *, runs: Sequence[ReportedRun], actor: str, effects: Effects) -> None:
     """Every run came to something else. Nobody is to blame, but who insists on agreement gets no result."""
-    _mark_varying(hub, tx, job)
+    _mark_varying(tx, job, effects)
     error = f"{len(runs)} runs on different owners' nodes came to different results."
     reason = Reason.RESULTS_DIFFER
     transitions.finish(tx, job, JobState.FAILED, actor=actor, reason=reason, effects=effects, error=error)
@@ -419,11 +421,11 @@ def give_up(
 # when nobody comes
 
 
-def is_tied(hub: Hub, tx: Tx, job: AnyRow, *, runs: Sequence[ReportedRun]) -> bool:
+def is_tied(tx: Tx, snapshot: Snapshot, job: AnyRow, *, runs: Sequence[ReportedRun]) -> bool:
     """Results differ, and no further owner could tell which is right: there is nothing to wait for."""
     if len(runs) < CHECK_QUORUM or parse(job.verify).strict:
         return False
-    return not checkers.could_check(hub, tx, job, owners=_all_owners(runs))
+    return not checkers.could_check(tx, snapshot, job, owners=_all_owners(runs))
 
 
 def _all_owners(runs: Sequence[ReportedRun]) -> frozenset[str]:
@@ -431,22 +433,28 @@ def _all_owners(runs: Sequence[ReportedRun]) -> frozenset[str]:
 
 
 def end_tie(
-    hub: Hub, tx: Tx, job: AnyRow, *, runs: Sequence[ReportedRun], arrivals: Arrivals | None
+    tx: Tx,
+    snapshot: Snapshot,
+    job: AnyRow,
+    *,
+    runs: Sequence[ReportedRun],
+    arrivals: Arrivals | None,
+    effects: Effects,
 ) -> Decision:
     """The first result is given out, and its pay held. Who spoke already is not asked again."""
     owners = sorted(_all_owners(runs))
     result_rows.count(tx, job.id, results=len(runs), avoid_owners=",".join(owners))
-    if not false_texts(hub, tx, runs, arrivals=arrivals):  # else it is known who is wrong
-        checkers.note_tie(hub, job, owners)
+    if not false_texts(tx, snapshot, runs, arrivals=arrivals):  # else it is known who is wrong
+        effects.ties.append(((job.account_id, job.spec_digest), owners))
     return _FIRST_ALONE
 
 
-def believe_first(hub: Hub, tx: Tx, job: AnyRow, *, effects: Effects) -> bool:
+def believe_first(tx: Tx, snapshot: Snapshot, job: AnyRow, *, effects: Effects) -> bool:
     """Whether there was a result to believe."""
     runs = waiting(tx, job)
     if not runs or parse(job.verify).strict:
         return False
-    conclude(hub, tx, job, runs=runs, decision=_FIRST_ALONE, actor="hub", effects=effects)
+    conclude(tx, snapshot, job, runs=runs, decision=_FIRST_ALONE, actor="hub", effects=effects)
     return True
 
 

@@ -17,10 +17,10 @@ from computepool.core.trust.reputation import (
     update,
 )
 from computepool.core.trust.violations import PROBES_RIGHT
-from computepool.hub.context import Hub
 from computepool.hub.db.session import AnyRow, Tx
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.snapshot import Snapshot
 from computepool.hub.trust import reputation_rows
 
 PENALISED_ACTION = "node.struck"
@@ -31,13 +31,13 @@ CLEARED_ACTION = "node.cleared"
 _JUDGES_MIN = 2
 
 
-def evidence(hub: Hub, tx: Tx, job: AnyRow, *, refuters: Iterable[str]) -> str:
+def evidence(tx: Tx, snapshot: Snapshot, job: AnyRow, *, refuters: Iterable[str]) -> str:
     """About whose job a result was wrong, and by whose word: what decides how far it counts against the node."""
     submitter = job.behalf or job.account_id
     account = account_rows.get_account(tx.connection, submitter)
     age_ms = 0 if account is None else tx.now_ms - account.created_at_ms
     others = set(refuters) - {submitter}
-    old = age_ms >= hub.settings.ban_submitter_days * DAY_MS and len(others) >= _JUDGES_MIN
+    old = age_ms >= snapshot.settings.ban_submitter_days * DAY_MS and len(others) >= _JUDGES_MIN
     return refuted_by(others, submitter=submitter, old=old)
 
 

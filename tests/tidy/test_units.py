@@ -1,0 +1,132 @@
+"""Units of work run on the writer thread, so they must not see the hub's memory, which the event loop changes.
+
+What takes a `Tx` is such a unit, or called by one. It is given a `Snapshot`, or values. See hub/snapshot.py.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tidy.tree import SRC, name, sources, tree
+
+#: What only the event loop may touch, by its type.
+LIVE = frozenset({"Hub", "Registry", "NodeSession", "LiveAttempt", "Fleet", "Backlog", "Dispatcher", "Store"})
+#: What holds one of these, by the name of its attribute.
+HOLDERS = frozenset({"hub", "_hub", "registry", "store"})
+_Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+#: It runs the units.
+WRITER = SRC / "hub" / "db" / "session.py"
+
+
+def violations(module: ast.Module) -> list[str]:
+    """A line for each unit that could reach what belongs to the event loop."""
+    return [*_functions(module, live=frozenset()), *_classes(module)]
+
+
+def _functions(node: ast.AST, *, live: frozenset[str]) -> Iterator[str]:
+    """`live`: names of what belongs to the event loop, in the functions around."""
+    for child in ast.iter_child_nodes(node):
+        inner = live
+        if isinstance(child, _Function):
+            arguments = _arguments(child)
+            own = {each.arg for each in arguments if _types(each.annotation) & LIVE}
+            if isinstance(child, ast.Lambda):
+                own |= {each.arg for each in arguments if each.arg == "hub"}
+            inner = (live - {each.arg for each in arguments}) | own | _assigned(child)
+            if any("Tx" in _types(each.annotation) or each.arg == "tx" for each in arguments):
+                seen = sorted(own | _reached(child, inner))
+                yield from (f"{child.lineno}: {_title(child)} sees {what}" for what in seen)
+                continue
+        yield from _functions(child, live=inner)
+
+
+def _classes(module: ast.Module) -> Iterator[str]:
+    """An object that has a transaction must have nothing of the event loop's beside it."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.ClassDef):
+            fields = [_types(each.annotation) for each in node.body if isinstance(each, ast.AnnAssign)]
+            found = frozenset[str]().union(*fields)
+            if "Tx" in found and found & LIVE:
+                yield f"{node.lineno}: {node.name} has a Tx and {', '.join(sorted(found & LIVE))}"
+
+
+def _arguments(function: _Function) -> list[ast.arg]:
+    given = function.args
+    return [*given.posonlyargs, *given.args, *given.kwonlyargs]
+
+
+def _types(annotation: ast.expr | None) -> frozenset[str]:
+    """What it may be, or have in it; a function that is handed one later is none."""
+    names = {each.id for each in ast.walk(annotation or ast.Pass()) if isinstance(each, ast.Name)}
+    return frozenset() if "Callable" in names else frozenset(names)
+
+
+def _assigned(function: _Function) -> set[str]:
+    """Other names that the function gives to it: `hub = self._hub`, `session = hub.registry.get(…)`."""
+    body = () if isinstance(function, ast.Lambda) else function.body
+    return {
+        target.id
+        for statement in body
+        if isinstance(statement, ast.Assign) and _is_holder(statement.value)
+        for target in statement.targets
+        if isinstance(target, ast.Name)
+    }
+
+
+def _is_holder(value: ast.expr) -> bool:
+    return isinstance(value, ast.Attribute) and value.attr in HOLDERS
+
+
+def _reached(function: _Function, live: frozenset[str]) -> set[str]:
+    found = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name) and node.id in live:
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute) and node.attr in HOLDERS:
+            found.add(ast.unparse(node))
+    return found
+
+
+def _title(function: _Function) -> str:
+    return "lambda" if isinstance(function, ast.Lambda) else function.name
+
+
+def units() -> list[Path]:
+    return [path for path in sources() if path.is_relative_to(SRC / "hub") and path != WRITER]
+
+
+def test_units_of_work_do_not_see_the_hub() -> None:
+    found = [f"{name(path)}:{line}" for path in units() for line in violations(tree(path))]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "def unit(hub: Hub, tx: Tx) -> None: ...",
+        "def unit(tx: Tx, *, session: NodeSession | None) -> None: ...",
+        "async def use(hub: Hub) -> None:\n    def unit(tx: Tx) -> int:\n        return len(hub.kept)",
+        "async def use(hub: Hub) -> None:\n    await hub.store.write(lambda tx: unit(hub, tx))",
+        "async def use(found: Hub) -> None:\n    await found.store.write(lambda tx: unit(found, tx))",
+        "def use(self) -> None:\n    hub = self._hub\n    def unit(tx: Tx) -> int:\n        return hub.now_ms()",
+        "class Work:\n    def unit(self, tx: Tx) -> int:\n        return self._hub.registry.lease_ms",
+        "class Work:\n    hub: Hub\n    tx: Tx",
+    ],
+)
+def test_a_planted_violation_is_found(planted: str) -> None:
+    assert violations(ast.parse(planted))
+
+
+@pytest.mark.parametrize(
+    "fine",
+    [
+        "def unit(tx: Tx, snapshot: Snapshot) -> int:\n    return snapshot.settings.recheck_max",
+        "async def use(hub: Hub) -> None:\n    most = hub.settings.most\n    await hub.store.write(lambda tx: unit(tx, most))",
+    ],
+)
+def test_snapshots_and_values_are_fine(fine: str) -> None:
+    assert not violations(ast.parse(fine))
