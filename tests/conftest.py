@@ -15,7 +15,7 @@ from computepool.testing import compiled
 from computepool.testing.databases import LentDatabases
 from computepool.testing.postgres import PostgresServer
 
-pytest_plugins = ["tests.no_skips", "tests.pyramid"]
+pytest_plugins = ["tests.no_skips"]
 
 # A run started in the background is deaf to Ctrl-C, and so would be every program it tests.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -156,7 +156,6 @@ class Idle(ComputeJob[ComputeJobState]):
         self.report_compute_success({})
 
 
-@pytest.mark.soak
 def test_hosts_are_left_out_by_their_url(pool: Pool) -> None:
     """As `pool host` told it when it started."""
     url = pool.nodes.find("gpu-a").profile.url

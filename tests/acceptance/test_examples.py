@@ -74,7 +74,6 @@ def _wait_for(process: subprocess.Popen[bytes], log: Path, words: str, timeout_s
         time.sleep(0.05)
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_runs_as_its_docstring_says(terminal: Terminal, example: Path) -> None:
     [line] = re.findall(r"^Run:\s+(.+)$", example.read_text(), re.M)
@@ -100,7 +99,6 @@ def test_the_readmes_first_command_shows_logs_and_the_end(terminal: Terminal) ->
     assert "Hello from job" in done.stdout
 
 
-@pytest.mark.soak
 def test_commands_named_in_the_readme_exist(terminal: Terminal) -> None:
     """Every `pool …` line of the README names a command and options that the program has."""
     readme = (ROOT / "README.md").read_text()
@@ -118,7 +116,6 @@ def test_commands_named_in_the_readme_exist(terminal: Terminal) -> None:
             assert option in shown.stdout, f"pool {call}: no option {option}"
 
 
-@pytest.mark.soak
 def test_a_second_machine_joins_with_the_printed_command(terminal: Terminal) -> None:
     """`pool node code` prints what to type elsewhere; typed here with its own folder, it becomes a second node."""
     printed = terminal.run("pool node code").stdout

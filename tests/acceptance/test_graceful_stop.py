@@ -61,7 +61,6 @@ def begun(job: JobView) -> list[AttemptView]:
     return [one for one in job.tries if one.reason != Reason.GIVEN_BACK]
 
 
-@pytest.mark.soak
 def test_the_hub_stops_with_parked_polls_and_open_streams(make_pool: MakePool) -> None:
     pool = make_pool(**PRODUCTION)
     hub = pool.start_hub()
@@ -82,7 +81,6 @@ def test_the_hub_stops_with_parked_polls_and_open_streams(make_pool: MakePool) -
     assert not follower.is_alive()
 
 
-@pytest.mark.soak
 def test_a_hub_that_is_replaced_keeps_running_jobs_running(make_pool: MakePool) -> None:
     pool = make_pool(lease_min_s=20)
     hub = pool.start_hub()
@@ -119,7 +117,6 @@ def test_a_stopped_agent_gives_its_jobs_back_at_once(make_pool: MakePool) -> Non
 _SECOND_TRY_ENDS = 'test "$COMPUTEPOOL_ATTEMPT" -gt 1 || exec /bin/sleep 300'
 
 
-@pytest.mark.soak
 def test_no_job_is_given_to_an_agent_that_has_stopped(make_pool: MakePool) -> None:
     pool = make_pool(**PRODUCTION)
     pool.start_hub()
@@ -134,7 +131,6 @@ def test_no_job_is_given_to_an_agent_that_has_stopped(make_pool: MakePool) -> No
         assert {one.node_name for one in job.tries} == {"staying"}
 
 
-@pytest.mark.soak
 def test_an_agent_stopped_under_load_makes_nobody_wait(make_pool: MakePool) -> None:
     pool = make_pool(**PRODUCTION)
     pool.start_hub()
@@ -146,7 +142,6 @@ def test_an_agent_stopped_under_load_makes_nobody_wait(make_pool: MakePool) -> N
     load.check_exactly_once(timeout_s=45)
 
 
-@pytest.mark.soak
 def test_a_drained_node_finishes_what_runs_and_ends(make_pool: MakePool) -> None:
     pool = make_pool(**PRODUCTION)
     pool.start_hub()

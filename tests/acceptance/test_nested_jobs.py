@@ -87,7 +87,6 @@ def test_a_function_submits_jobs_and_tells_its_collector(sam: Pool) -> None:
     assert len(sam.jobs.get(call.job_id).children) == 6
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("sam", ["process"], indirect=True)
 def test_a_script_and_a_class_submit_from_inside(sam: Pool, tmp_path: Path) -> None:
     script = tmp_path / "parent.py"

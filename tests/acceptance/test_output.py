@@ -55,7 +55,6 @@ def test_all_that_a_program_prints_is_reported_as_it_is_sent(make_pool: MakePool
         client.jobs.log_text(too_long)
 
 
-@pytest.mark.soak
 def test_a_hub_that_dies_while_output_is_sent_blames_nobody(make_pool: MakePool) -> None:
     pool = make_pool("sqlite", boot_grace_s=60)
     hub = pool.start_hub()

@@ -59,7 +59,6 @@ def test_a_liar_among_three_owners_is_never_believed(pool: RealPool) -> None:
     assert pool.broken_rules() == []
 
 
-@pytest.mark.soak
 def test_results_that_differ_by_nature_do_not_stall_two_owners(make_pool: MakePool) -> None:
     """Nobody could ever break the tie, so nobody waits for that."""
     pool = lent_by(make_pool, "olga", "otto")

@@ -28,7 +28,6 @@ def client(real: RealPool) -> Pool:
     return real.client()
 
 
-@pytest.mark.every_case
 @pytest.mark.parametrize("level", ["process", "namespace", "gvisor"])
 def test_functions_scripts_and_commands(real: RealPool, client: Pool, tmp_path: Path, level: str) -> None:
     real.start_agent(sandbox=level)
@@ -93,7 +92,6 @@ def test_the_hub_restarts_under_a_running_job(patient: RealPool) -> None:
     assert marker.read_text() == "run\n"
 
 
-@pytest.mark.soak
 def test_cancel_and_drain_through_the_hub(real: RealPool, client: Pool) -> None:
     agent = real.start_agent()
     marker = f"654321.{os.getpid()}"
@@ -105,7 +103,6 @@ def test_cancel_and_drain_through_the_hub(real: RealPool, client: Pool) -> None:
     assert agent.wait(20) == 0
 
 
-@pytest.mark.soak
 def test_a_removed_node_stops_with_a_sentence(real: RealPool, client: Pool) -> None:
     agent = real.start_agent()
     client.nodes.revoke(agent.node_id)
@@ -119,7 +116,6 @@ def _alive(marker: str) -> bool:
     return bool(alive(marker))
 
 
-@pytest.mark.soak
 def test_what_a_job_used_is_shown_while_it_runs_and_afterwards(
     real: RealPool, client: Pool, tmp_path: Path
 ) -> None:
@@ -151,7 +147,6 @@ def test_what_a_job_used_is_shown_while_it_runs_and_afterwards(
     assert "A script finished on cpu, India" in told
 
 
-@pytest.mark.soak
 def test_two_jobs_with_the_same_large_output(real: RealPool, client: Pool, tmp_path: Path) -> None:
     """The bytes are sent once; each job has the file under its own name."""
     real.start_agent()

@@ -79,7 +79,6 @@ def ground(tmp_path: Path) -> Ground:
     return Ground(tmp_path)
 
 
-@pytest.mark.soak
 @given(ANY)
 @example("link/x")
 @example("file")

@@ -134,7 +134,6 @@ def planted() -> None:
     raise AssertionError("it was run")
 
 
-@pytest.mark.soak
 async def test_a_pickled_result_passes_through_the_hub_as_it_is(tmp_path: Path) -> None:
     """A function's code, arguments and results are bytes to it, hostile ones too."""
 

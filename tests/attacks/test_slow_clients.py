@@ -134,7 +134,6 @@ def openings() -> list[bytes]:
     return [b"", HEADERS, HEADERS + b"X-A: ", body, chunked, b"\r\n"]
 
 
-@pytest.mark.soak
 def test_heartbeats_are_quick_while_hundreds_of_slow_clients_hold_on(hub: ServedHub, node: Node) -> None:
     connections = []
     for number in range(SLOW):
@@ -171,7 +170,6 @@ def closed_after(connection: socket.socket, *, limit_s: float) -> float | None:
     return time.monotonic() - began
 
 
-@pytest.mark.soak
 def test_each_way_to_be_slow_is_noticed(hub: ServedHub) -> None:
     """Without another byte, too."""
     connections = [hub.connect() for _ in openings()]
@@ -193,7 +191,6 @@ def answered(connection: socket.socket) -> bool:
     return heard.startswith(b"HTTP/1.1 200")
 
 
-@pytest.mark.soak
 def test_a_kept_connection_is_no_licence_to_be_slow(hub: ServedHub) -> None:
     with hub.connect() as connection:
         connection.sendall(HEADERS + b"\r\n")
@@ -203,7 +200,6 @@ def test_a_kept_connection_is_no_licence_to_be_slow(hub: ServedHub) -> None:
         assert closed_after(connection, limit_s=DEADLINE_S + SLACK_S) is not None
 
 
-@pytest.mark.soak
 def test_who_waits_for_an_answer_or_rests_between_requests_is_not_slow(hub: ServedHub, node: Node) -> None:
     with hub.connect() as resting:
         resting.sendall(HEADERS + b"\r\n")
@@ -213,7 +209,6 @@ def test_who_waits_for_an_answer_or_rests_between_requests_is_not_slow(hub: Serv
         assert answered(resting)
 
 
-@pytest.mark.soak
 def test_a_body_of_the_least_speed_is_taken(tmp_path: Path) -> None:
     """A little faster than a kilobyte a second, for longer than the grace."""
     sent = json.dumps({"code": "x" * 32, "name": "n"}).encode()
@@ -229,7 +224,6 @@ def test_a_body_of_the_least_speed_is_taken(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.soak
 def test_endless_headers_are_cut_off(hub: ServedHub) -> None:
     with hub.connect() as connection:
         connection.sendall(HEADERS)
@@ -241,7 +235,6 @@ def test_endless_headers_are_cut_off(hub: ServedHub) -> None:
     assert still_serves(hub)
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("framing", ["declared", "chunked"])
 def test_too_large_a_body_is_refused_and_the_rest_is_not_listened_to(hub: ServedHub, framing: str) -> None:
     megabyte = b" " * 1_000_000
@@ -274,7 +267,6 @@ def test_the_slowest_of_too_many_makes_room(tmp_path: Path) -> None:
                 connection.close()
 
 
-@pytest.mark.soak
 def test_the_limits_that_are_shipped() -> None:
     shipped = Settings()
     assert (shipped.header_deadline_s, shipped.body_grace_s, shipped.body_bytes_per_s_min) == (10, 10, 1024)

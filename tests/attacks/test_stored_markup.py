@@ -191,7 +191,6 @@ async def _fill(attack: Attack) -> None:
             assert answer.status_code < 500, (operation.name, payload, answer.text)
 
 
-@pytest.mark.soak
 async def test_words_reach_every_field_that_takes_any(attack: Attack) -> None:
     missed = KNOWN - attack.open
     assert not missed
@@ -222,7 +221,6 @@ LISTS = {
 }
 
 
-@pytest.mark.soak
 async def test_what_comes_back_is_data_that_no_browser_runs(attack: Attack) -> None:
     seen = set()
     for answer in await everything(attack):

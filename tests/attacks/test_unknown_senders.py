@@ -15,7 +15,7 @@ from computepool.hub.app import create_api
 from computepool.hub.settings import Settings
 from tests.hub.serving import ServedHub, serving
 
-pytestmark = [pytest.mark.process, pytest.mark.soak]
+pytestmark = pytest.mark.process
 
 DECLARED = 8 * 1024 * 1024
 #: An answer that waits for the body would never come: the rest of it is never sent, and a slow sender is given much longer.

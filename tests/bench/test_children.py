@@ -11,7 +11,7 @@ import pytest
 from bench.children import ROOT, NotMeasured, result_of
 from computepool.testing.processes import wait_until
 
-pytestmark = [pytest.mark.process, pytest.mark.soak]
+pytestmark = pytest.mark.process
 
 #: Starts a process that would live for ten minutes, writes its id down, and does what is asked.
 PARENT = """

@@ -22,7 +22,6 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 APART = ("allocation", "heartbeats")
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("name", [name for name in MODULES if name not in APART])
 def test_our_figures(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "FRESH", False)
@@ -37,14 +36,12 @@ def test_our_figures(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert asked <= {figure.name for figure in figures}
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("name", APART)
 def test_figures_come_from_a_process_of_their_own(name: str) -> None:
     found = result_of([sys.executable, "-m", "bench.ours", name, "tiny"], limit_s=240)
     assert any(Figure(**figure).target is not None for figure in found["figures"])
 
 
-@pytest.mark.soak
 def test_the_command_prints_the_floors_and_writes_them(tmp_path: Path) -> None:
     asked = [
         "--quick",

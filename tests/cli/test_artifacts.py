@@ -58,7 +58,6 @@ def test_files_are_sent_shown_kept_fetched_and_given_up(run: Run, tmp_path: Path
         assert (gone.code != 0, "the time it was kept for is over" in gone.err) == (True, True)
 
 
-@pytest.mark.soak
 def test_a_full_account_is_told_and_a_job_that_has_no_room_says_so(run: Run, tmp_path: Path) -> None:
     with RealPool() as real:
         hub = real.start_hub()

@@ -44,7 +44,6 @@ def test_words_are_sent_as_they_are() -> None:
         assert pool.options(compare=3).terms  # type: ignore[arg-type]
 
 
-@pytest.mark.soak
 def test_what_is_wrong_with_it_is_said_before_anything_is_sent(
     hub: FakeHub, run: Run, tmp_path: Path
 ) -> None:

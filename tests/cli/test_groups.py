@@ -77,7 +77,6 @@ def test_keys_reports_and_waiting(pool: Pool, run: Run, tmp_path: Path) -> None:
     assert run("group", "summary", "nobody").code == 2
 
 
-@pytest.mark.soak
 def test_the_collector_in_python(pool: Pool) -> None:
     """A million keys would come the same way: in batches."""
     collector = Collector(pool, pool.groups.create("many").id)
@@ -102,14 +101,12 @@ def test_the_collector_in_python(pool: Pool) -> None:
         collector.job_result("other")
 
 
-@pytest.mark.soak
 def test_a_single_text_is_one_key(pool: Pool) -> None:
     collector = Collector(pool, pool.groups.create("one").id)
     assert collector.register_jobs("seed-1") == 1
     assert [item.key for item in collector.items()] == ["seed-1"]
 
 
-@pytest.mark.soak
 def test_a_job_with_a_key_of_the_group(pool: Pool, run: Run) -> None:
     run("group", "register", "keyed ones", "seed-7", "seed-8")
     done = run("submit", "--group", "keyed ones", "--key", "seed-7", "--", "true")
@@ -123,7 +120,6 @@ def test_a_job_with_a_key_of_the_group(pool: Pool, run: Run) -> None:
         assert (refused.code, "it names one job of a group" in refused.err) == (2, True)
 
 
-@pytest.mark.soak
 def test_failed_items_of_a_map_are_shown_by_their_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     answer = bundles.answer([bundles.returned("7")] + [bundles.raised("T\nValueError: bad")] * 30)
     job = GroupItem(key="100-130", job_id="job_1", state="succeeded", result=answer, bundled=31, carried=31)
@@ -140,7 +136,6 @@ def test_failed_items_of_a_map_are_shown_by_their_numbers(capsys: pytest.Capture
     assert shown.err.count("and more") == 1
 
 
-@pytest.mark.soak
 def test_many_submits_at_once_make_one_group(pool: Pool, run: Run) -> None:
     command = [sys.executable, "-m", "computepool.cli", "submit", "--group", "together", "--", "true"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.process
 SOON_S = 90.0
 
 
-@pytest.mark.soak
 def test_a_node_is_shown_with_what_was_measured(run: Run) -> None:
     with RealPool(measure_every_s=5, measure_first_s=0, retier_round_s=0.1) as real:
         real.start_hub()

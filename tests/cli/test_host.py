@@ -102,7 +102,6 @@ def mesh() -> Iterator[Mesh]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.mark.soak
 @pytest.mark.process
 @pytest.mark.timeout(240)
 def test_three_hosts_one_stranger_and_a_clean_end(mesh: Mesh) -> None:
@@ -246,7 +245,6 @@ def test_joining_without_a_code_or_a_key_says_what_is_missing(run: Run) -> None:
     assert (done.code, "--code CODE" in done.err, "pool login" in done.err) == (2, True, True)
 
 
-@pytest.mark.soak
 def test_joining_where_nobody_is_fails_at_once_and_never_says_that_it_lends(run: Run) -> None:
     done = run("host", "--name", "a", "--peer", f"http://127.0.0.1:{free_port()}", "--code", "0" * 32)
     assert (done.code, "There is no host to join at" in done.err, done.out) == (3, True, "")
@@ -281,7 +279,6 @@ def test_a_key_is_stored_only_when_the_hub_that_answers_knows_it(
     assert load_config() == before
 
 
-@pytest.mark.soak
 def test_the_last_words_are_those_of_this_start(tmp_path: Path) -> None:
     log = tmp_path / "hub.log"
     log.write_text("an error of yesterday\n")

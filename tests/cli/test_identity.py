@@ -53,7 +53,6 @@ def test_the_life_of_a_key(hub: ServedHub, run: Run, monkeypatch: pytest.MonkeyP
     assert run("whoami").code == 4
 
 
-@pytest.mark.soak
 def test_the_hubs_keys(hub: ServedHub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COMPUTEPOOL_DATA_DIR", str(hub.process.settings.data_dir))
     assert [key["state"] for key in reply(run("hub", "keys", "list", "--json"))] == ["current", "next"]
@@ -62,7 +61,6 @@ def test_the_hubs_keys(hub: ServedHub, run: Run, monkeypatch: pytest.MonkeyPatch
     assert "private" not in rotated.out
 
 
-@pytest.mark.soak
 def test_roles_and_approvals(hub: ServedHub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     made = run("accounts", "create", "ann")
     assert "first credits wait for a second administrator" in made.err
@@ -81,7 +79,6 @@ def test_roles_and_approvals(hub: ServedHub, run: Run, monkeypatch: pytest.Monke
     assert made.out.startswith("acc_")
 
 
-@pytest.mark.soak
 def test_signing_out_everywhere(hub: ServedHub, run: Run) -> None:
     ann = reply(run("accounts", "create", "bea", "--json"))["id"]
     assert run("keys", "create", "by-name", "--account", "bea").out.startswith("cp_")
@@ -92,7 +89,6 @@ def test_signing_out_everywhere(hub: ServedHub, run: Run) -> None:
     assert run("whoami").code == 4
 
 
-@pytest.mark.soak
 def test_a_nodes_key_is_refused_for_good(hub: ServedHub, run: Run) -> None:
     code = reply(run("node", "code", "--json"))["code"]
     with TemporaryDirectory() as folder:

@@ -45,7 +45,6 @@ def test_a_silent_job_is_no_puzzle(hub: FakeHub, run: Run, state: JobState, word
     assert (done.out, done.err) == ("", f"{job_id} {state}: {words}\n")
 
 
-@pytest.mark.soak
 def test_following_begins_before_the_job_does(hub: FakeHub, run: Run) -> None:
     job_id = queued(hub, run)
     command = [sys.executable, "-m", "computepool.cli", "logs", "-f", job_id]
@@ -58,7 +57,6 @@ def test_following_begins_before_the_job_does(hub: FakeHub, run: Run) -> None:
     assert err == f"{job_id} succeeded.\n"
 
 
-@pytest.mark.soak
 def test_following_says_when_a_silent_job_began(hub: FakeHub, run: Run) -> None:
     job_id = queued(hub, run)
     command = [sys.executable, "-m", "computepool.cli", "logs", "-f", job_id]

@@ -18,7 +18,7 @@ from computepool.testing.processes import RealPool, wait_until
 from tests.cli.conftest import Ran, Run
 
 pytestmark = pytest.mark.process
-SOON_S = 60.0
+SOON_S = 20.0
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,6 @@ def cells(ran: Ran) -> list[list[str]]:
     return [line.split("\t") for line in ran.out.splitlines()]
 
 
-@pytest.mark.soak
 def test_the_table_of_zones(pool: Pool, run: Run) -> None:
     [row] = cells(run("market"))
     zone, spot, change, bounds, used, units, nodes, floors, ceilings, trend = row
@@ -80,7 +79,6 @@ def test_floors_of_a_node_and_of_all(pool: Pool, run: Run) -> None:
     assert "No default minimum price set" in run("market", "floor").out
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize(
     "price", ["-5", "-0.1", "NaN", "inf", "1e9999", "1e3", "", " ", "5,5", "abc", "1.1234567", "9" * 40]
 )
@@ -95,7 +93,6 @@ def test_bad_prices_are_refused_in_a_sentence(
     assert pool.market.default_floor().floor is None
 
 
-@pytest.mark.soak
 def test_what_the_floor_command_needs(pool: Pool, run: Run) -> None:
     for arguments in (
         ("studio-3",),
@@ -151,7 +148,6 @@ def test_earnings_of_all_nodes_and_of_one(pool: Pool, run: Run) -> None:
         assert "floor\tNo minimum price set" in run("node", command, "studio-3").out
 
 
-@pytest.mark.soak
 def test_the_sdk_takes_exact_amounts_only(pool: Pool) -> None:
     node_id = pool.nodes.find("studio-3").id
     assert pool.market.set_floor(node_id, "2.5").floor == 2_500_000
@@ -163,7 +159,6 @@ def test_the_sdk_takes_exact_amounts_only(pool: Pool) -> None:
     assert pool.market.earnings(node_id).floor == 2 * CREDIT
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize(
     ("amount", "income", "price"),
     [
@@ -177,7 +172,6 @@ def test_small_amounts_are_not_nothing(amount: int, income: str, price: str) -> 
     assert (market_commands._income(amount), market_commands._price(amount)) == (income, price)
 
 
-@pytest.mark.soak
 def test_pictures_of_prices() -> None:
     spark = market_commands.sparkline
     assert spark([]) == ""
@@ -193,7 +187,6 @@ def test_pictures_of_prices() -> None:
     assert (market_commands._range([None]), market_commands._range([])) == ("any", "")
 
 
-@pytest.mark.soak
 def test_the_mesh_in_numbers_and_places(pool: Pool, run: Run) -> None:
     fields = dict(row for row in cells(run("mesh")))
     assert (fields["nodes online"], fields["cores busy"]) == ("1 of 1", "0 of 2")
@@ -206,7 +199,6 @@ def test_the_mesh_in_numbers_and_places(pool: Pool, run: Run) -> None:
     assert [(zone.tier, zone.region) for zone in pool.market.chart("1h").zones] == [("cpu", "in")]
 
 
-@pytest.mark.soak
 def test_usage_of_a_job_that_was_too_short(pool: Pool, run: Run) -> None:
     job_id = pool.submit(abs, -3).job_id
     pool.jobs.result(job_id)
@@ -214,7 +206,6 @@ def test_usage_of_a_job_that_was_too_short(pool: Pool, run: Run) -> None:
     assert reply(run("jobs", "usage", job_id, "--json"))["attempts"][0]["at_ms"] == []
 
 
-@pytest.mark.soak
 def test_how_a_curve_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     columns = {"cpu_percent": [*range(200)], "rss_mb": [5] * 200, "processes": [1] * 200}
     times = [1_000 * number for number in range(200)]

@@ -108,7 +108,6 @@ def test_a_quote_is_printed_and_nothing_is_submitted(sam: Town, run: Run, tmp_pa
     assert len(json.loads(run("jobs", "list", "--json").out)) == before
 
 
-@pytest.mark.soak
 def test_waiting_shows_the_price_before_and_the_bill_after(sam: Town, run: Run) -> None:
     node = sam.work()
     done = run("submit", "--wait", "--timeout", "5m", "--max-price", "12", "--", "true")
@@ -119,7 +118,6 @@ def test_waiting_shows_the_price_before_and_the_bill_after(sam: Town, run: Run) 
     assert "set aside came back. Why: pool credits why job_" in done.err
 
 
-@pytest.mark.soak
 def test_too_little_money_says_how_much_is_missing_and_what_to_change(sam: Town, run: Run) -> None:
     done = run("submit", "--max-price", "1000", "--timeout", "1h", "--", "true")
     assert done.code == 4
@@ -128,7 +126,6 @@ def test_too_little_money_says_how_much_is_missing_and_what_to_change(sam: Town,
     assert done.err.endswith("See what you have: pool credits\n")
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("amount", ["-1", "1e3", "NaN", "0.0000001", "lots", "99999999999", "0x10", ""])
 @pytest.mark.parametrize("option", ["--max-price", "--budget"])
 def test_bad_amounts_are_a_sentence_and_exit_2(sam: Town, run: Run, option: str, amount: str) -> None:
@@ -138,7 +135,6 @@ def test_bad_amounts_are_a_sentence_and_exit_2(sam: Town, run: Run, option: str,
     assert done.out == ""
 
 
-@pytest.mark.soak
 def test_types_are_labels_with_requirements(sam: Town, run: Run) -> None:
     job_id = run("submit", "--type", "ml", "--vram", "2", "--max-price", "0", "--", "true").out.strip()
     spec = json.loads(run("jobs", "show", job_id, "--json").out)["spec"]
@@ -175,7 +171,6 @@ def test_a_statement_filtered_summed_and_exported(sam: Town, run: Run, tmp_path:
     assert run("credits", "statement", "--kind", "gift").code == 2
 
 
-@pytest.mark.soak
 def test_giving_is_for_administrators(sam: Town, run: Run) -> None:
     assert run("credits", "give", "pia", "5").code == 4
     sam.sign_in("admin")
@@ -190,7 +185,6 @@ def test_giving_is_for_administrators(sam: Town, run: Run) -> None:
     assert "Paid in: thank you." in run("credits", "statement", "--kind", "top_up").out
 
 
-@pytest.mark.soak
 def test_the_leaderboard(sam: Town, run: Run) -> None:
     lines = [line.split("\t") for line in run("credits", "leaderboard", "--by", "hours").out.splitlines()]
     assert ["lends", "pia"] in [[line[0], line[2]] for line in lines]
@@ -225,7 +219,6 @@ def test_prices_are_shown_and_changed_by_versions(sam: Town, run: Run, tmp_path:
     assert f"version\t{version}" in run("prices", "show", version).out
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize(
     "change",
     [("--base", "1.1234567"), ("--tier", "rtx-4090"), ("--tier", "rtx-4090=-1"), ("--fee", "a fifth"), ("--fee", "100%"),
@@ -249,7 +242,6 @@ def receipt(sam: Town, run: Run, tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.soak
 def test_a_receipt_is_fetched_and_checked_without_a_hub(sam: Town, run: Run, receipt: Path) -> None:
     assert load_config().key == sam.keys["sam"]  # fetching keeps the hub's keys, and the person's own
     done = run("--hub", "http://127.0.0.1:1", "verify", receipt)
@@ -285,7 +277,6 @@ def test_a_changed_receipt_is_exit_1_and_says_what_is_wrong(run: Run, receipt: P
     assert json.loads(run("verify", receipt, "--json").out)["ok"] is False
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize(
     "text",
     ["", "[]", "{}", "nonsense", '{"receipt": 1, "signature": ""}', '{"signature": "", "signature": ""}'],
@@ -298,14 +289,12 @@ def test_what_is_no_receipt_is_exit_2(run: Run, tmp_path: Path, text: str) -> No
     assert run("verify", tmp_path / "nowhere.json").code == 2
 
 
-@pytest.mark.soak
 def test_signing_in_keeps_the_hubs_keys(sam: Town, run: Run) -> None:
     assert run("login", sam.url, "--key", sam.keys["sam"]).code == 0
     with connect() as pool:
         assert load_config().hub_keys == pool.accounts.hub_keys() != {}
 
 
-@pytest.mark.soak
 def test_an_administrator_looks_at_anothers_statement_and_sets_quotas(town: Town, run: Run) -> None:
     town.sign_in("admin")
     told = json.loads(run("credits", "statement", "--account", "sam", "--kind", "grant", "--json").out)

@@ -110,7 +110,6 @@ def test_a_wrong_setting_is_one_sentence_with_its_name(
     assert "Traceback" not in done.err
 
 
-@pytest.mark.soak
 def test_what_cannot_be_a_code_or_an_event_is_said_at_once(hub: FakeHub, run: Run) -> None:
     done = run("host", "--name", "a", "--peer", hub.url, "--code", "a")
     assert (done.code, done.err) == (2, "--code: 'a' is no code; `pool node code` makes one.\n")
@@ -123,7 +122,6 @@ def test_there_is_nothing_to_export_without_a_key(run: Run) -> None:
     assert (done.code, done.out, "pool seal init" in done.err) == (2, "", True)
 
 
-@pytest.mark.soak
 def test_a_script_says_what_travels_with_it_before_it_is_submitted(
     run: Run, hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

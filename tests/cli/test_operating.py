@@ -21,7 +21,6 @@ def reply(ran: Ran) -> Any:
     return json.loads(ran.out)
 
 
-@pytest.mark.soak
 def test_a_machine_joins_works_again_and_is_found_in_the_log(run: Run) -> None:
     with RealPool() as real:
         real.start_hub()

@@ -47,7 +47,6 @@ def printed(hub: FakeHub, run: Run) -> str:
     return job_id
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("follow", [(), ("-f",)])
 def test_a_terminal_gets_colours_and_no_other_commands(
     hub: FakeHub, run: Run, follow: tuple[str, ...]

@@ -72,7 +72,6 @@ def listed(pool: Pool, payout_id: str) -> None:
     wait_until(lambda: pool.payouts.get(payout_id).state == "submitted", 20)
 
 
-@pytest.mark.soak
 def test_a_request_shows_what_will_happen_and_asks(
     pool: Pool, run: Run, at_terminal: Callable[[bool], list[str]]
 ) -> None:
@@ -92,7 +91,6 @@ def test_a_request_shows_what_will_happen_and_asks(
     assert pool.payouts.available().available == before - 1_234_500_000
 
 
-@pytest.mark.soak
 def test_a_script_must_say_yes(pool: Pool, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdin, "isatty", lambda: False)
     before = pool.payouts.available().available
@@ -104,7 +102,6 @@ def test_a_script_must_say_yes(pool: Pool, run: Run, monkeypatch: pytest.MonkeyP
     assert (made["amount"], made["upi"], made["masked"]) == (500 * CREDIT, "asha@okaxis", "as***@okaxis")
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
@@ -157,7 +154,6 @@ def test_the_life_of_a_payout(pool: Pool, run: Run, tmp_path: Path) -> None:
     assert payout_id in run("payouts").out
 
 
-@pytest.mark.soak
 def test_cancelling_and_rejecting(pool: Pool, run: Run) -> None:
     before = pool.payouts.available().available
     large = [pool.payouts.request(20_000, upi="asha@okaxis").id for _ in range(2)]
@@ -168,7 +164,6 @@ def test_cancelling_and_rejecting(pool: Pool, run: Run) -> None:
     assert run("payouts", "cancel", "payout_none").code == 2
 
 
-@pytest.mark.soak
 def test_marking_failed_asks_first(pool: Pool, run: Run, at_terminal: Callable[[bool], list[str]]) -> None:
     payout_id = pool.payouts.request("20000", bank=BANK).id
     listed(pool, payout_id)
@@ -178,7 +173,6 @@ def test_marking_failed_asks_first(pool: Pool, run: Run, at_terminal: Callable[[
     assert "certain" in asked[0]
 
 
-@pytest.mark.soak
 def test_from_a_program(pool: Pool) -> None:
     with pytest.raises(InsufficientCredits):
         pool.payouts.request(90_000_000, upi="asha@okaxis")

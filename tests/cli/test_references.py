@@ -63,7 +63,6 @@ def real() -> Iterator[RealPool]:
         yield pool
 
 
-@pytest.mark.soak
 @pytest.mark.process
 def test_beginnings_names_and_last_work_where_an_id_does(pool: Pool, run: Run) -> None:
     first = pool.command(["true"], wait=False, name="sleepy").job_id

@@ -11,10 +11,9 @@ from computepool.testing.processes import RealPool, wait_until
 from tests.cli.conftest import Run
 
 pytestmark = pytest.mark.process
-SOON_S = 60.0
+SOON_S = 20.0
 
 
-@pytest.mark.soak
 def test_a_node_is_shown_with_what_it_did(run: Run) -> None:
     with RealPool(dues_successes=5) as real:
         real.start_hub()

@@ -29,7 +29,6 @@ def call(*words: object) -> Any:
     return json.loads(ran.output)
 
 
-@pytest.mark.soak
 def test_carried_elsewhere_and_put_back(ground: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree, "_FOLDERS", ())  # Fewer files; what is in it does not matter here.
     here, there, file = ground / "here", ground / "there", ground / "runtime.tar"

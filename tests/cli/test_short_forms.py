@@ -73,7 +73,6 @@ def real() -> Iterator[RealPool]:
         yield pool
 
 
-@pytest.mark.soak
 @pytest.mark.process
 def test_status_logs_and_cancel(pool: Pool, run: Run) -> None:
     done = pool.command(["echo", "hello"], name="greet").job_id
@@ -91,7 +90,6 @@ def test_status_logs_and_cancel(pool: Pool, run: Run) -> None:
     assert done
 
 
-@pytest.mark.soak
 @pytest.mark.process
 def test_a_number_of_events_is_of_the_newest(pool: Pool, run: Run) -> None:
     every = [json.loads(line)["seq"] for line in run("events", "--json").out.splitlines()]
@@ -103,7 +101,6 @@ def test_a_number_of_events_is_of_the_newest(pool: Pool, run: Run) -> None:
     assert (last, first) == (every[:-4:-1], every[:3])
 
 
-@pytest.mark.soak
 @pytest.mark.process
 def test_whoever_waits_at_the_terminal_is_told_why(pool: Pool, real: RealPool) -> None:
     environment = {**os.environ, waiting.NOTICE_ENV: "0.2"}
@@ -119,7 +116,6 @@ def test_whoever_waits_at_the_terminal_is_told_why(pool: Pool, real: RealPool) -
     pool.jobs.cancel(pool.jobs.list(limit=1)[0].id)
 
 
-@pytest.mark.soak
 @pytest.mark.process
 def test_an_impossible_job_is_refused_where_that_is_wanted(pool: Pool, run: Run) -> None:
     before = len(pool.jobs.list())
@@ -131,7 +127,6 @@ def test_an_impossible_job_is_refused_where_that_is_wanted(pool: Pool, run: Run)
     run("cancel", "last")
 
 
-@pytest.mark.soak
 @pytest.mark.process
 def test_a_hubs_log_as_json(tmp_path: Path) -> None:
     port = free_port()

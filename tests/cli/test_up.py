@@ -101,7 +101,6 @@ def up(folder: Path) -> Iterator[Up]:
             started.stop()
 
 
-@pytest.mark.soak
 def test_it_says_what_to_do_next(up: Up) -> None:
     printed = up.printed()
     assert f"ComputePool is up at http://127.0.0.1:{up.port}" in printed
@@ -110,7 +109,6 @@ def test_it_says_what_to_do_next(up: Up) -> None:
     assert "This machine lends" in printed
 
 
-@pytest.mark.soak
 def test_the_code_is_not_on_a_command_line(up: Up) -> None:
     for child in up.children():
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -124,7 +122,6 @@ def test_hello(up: Up) -> None:
     assert (up.folder / "results/hello.txt").read_text() == "Hello, pool!\n"
 
 
-@pytest.mark.soak
 def test_a_failing_job_fails_the_command_with_its_output(up: Up) -> None:
     done = up.pool("submit", "--wait", "--", "sh", "-c", "echo out; echo oops >&2; exit 7")
     assert done.returncode == 1
@@ -133,7 +130,6 @@ def test_a_failing_job_fails_the_command_with_its_output(up: Up) -> None:
     assert "exit code 7" in done.stderr
 
 
-@pytest.mark.soak
 def test_a_stdin_free_look_around(up: Up) -> None:
     job_id = up.pool("submit", "--", "echo", "look").stdout.strip()
     assert up.pool("jobs", "wait", job_id).returncode == 0
@@ -147,7 +143,6 @@ def test_a_stdin_free_look_around(up: Up) -> None:
     assert "admin" in up.pool("whoami").stdout
 
 
-@pytest.mark.soak
 def test_why_names_the_gates_and_the_smallest_change(up: Up) -> None:
     job_id = up.pool("submit", "--vram", "16", "--", "true").stdout.strip()
     answer = json.loads(up.pool("jobs", "why", job_id, "--json").stdout)
@@ -161,7 +156,6 @@ def test_why_names_the_gates_and_the_smallest_change(up: Up) -> None:
     assert up.pool("jobs", "cancel", job_id).stdout == f"{job_id} cancelled\n"
 
 
-@pytest.mark.soak
 def test_the_node_is_seen_paused_and_resumed(up: Up) -> None:
     data = ["--data", up.folder / "data"]
     status = json.loads(up.pool("node", "status", *data, "--json").stdout)
@@ -175,13 +169,11 @@ def test_the_node_is_seen_paused_and_resumed(up: Up) -> None:
     assert up.pool("node", "why", *data).returncode == 0
 
 
-@pytest.mark.soak
 def test_the_hubs_database_keeps_its_rules(up: Up) -> None:
     done = up.pool("hub", "check", "--data", up.folder / "data")
     assert (done.returncode, done.stdout) == (0, "Every rule holds.\n"), done.stderr
 
 
-@pytest.mark.soak
 def test_the_sign_in_link_works_once(up: Up) -> None:
     link = re.search(r"http://\S+/signin\?code=\w+", up.printed())
     assert link is not None
@@ -194,7 +186,6 @@ def test_the_sign_in_link_works_once(up: Up) -> None:
     assert again.stderr.count("\n") == 1
 
 
-@pytest.mark.soak
 def test_keys_and_accounts(up: Up) -> None:
     account = up.pool("accounts", "create", "ann", "--role", "submitter").stdout.strip()
     key = up.pool("keys", "create", "anns", "--account", account, "--expires", "1h").stdout.strip()
@@ -207,7 +198,6 @@ def test_keys_and_accounts(up: Up) -> None:
     assert as_ann.pool("whoami").returncode == 4
 
 
-@pytest.mark.soak
 def test_a_second_one_on_the_same_port_is_a_sentence(up: Up, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "computepool.cli", "up", "--port", str(up.port), "--data", str(tmp_path)]
     done = subprocess.run(command, env=up.env, capture_output=True, text=True, check=False, timeout=60)
@@ -218,7 +208,6 @@ def test_a_second_one_on_the_same_port_is_a_sentence(up: Up, tmp_path: Path) -> 
     )
 
 
-@pytest.mark.soak
 def test_a_second_one_on_the_same_data_is_a_sentence(up: Up) -> None:
     command = [
         sys.executable,
@@ -237,7 +226,6 @@ def test_a_second_one_on_the_same_data_is_a_sentence(up: Up) -> None:
     assert up.pool("nodes").returncode == 0
 
 
-@pytest.mark.soak
 def test_it_stops_cleanly_and_starts_again_where_it_was(up: Up) -> None:
     job_id = up.pool("submit", "--", "sleep", "100").stdout.strip()
     until(lambda: json.loads(up.pool("jobs", "show", job_id, "--json").stdout)["state"] == "running")

@@ -41,7 +41,6 @@ def heard() -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
         thread.join()
 
 
-@pytest.mark.soak
 @pytest.mark.process
 def test_a_webhook_from_the_command_line_to_the_receiver(
     tmp_path: Path, run: Run, heard: tuple[str, list[tuple[dict[str, str], bytes]]]
@@ -70,7 +69,6 @@ def test_a_webhook_from_the_command_line_to_the_receiver(
         assert run("webhooks", "rm", made["id"]).code == 2
 
 
-@pytest.mark.soak
 def test_keys_and_sealed_files(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(run("seal", "show", "--json").out) == {"keys": [], "always": False}
     made = json.loads(run("seal", "init", "--json").out)

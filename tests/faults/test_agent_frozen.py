@@ -28,7 +28,6 @@ def by_attempt(first: str, second: str) -> JobSpec:
     return command("/bin/sh", "-c", script, cores=0.1)
 
 
-@pytest.mark.soak
 def test_frozen_past_its_lease_it_loses_its_jobs_and_late_reports_are_judged(make_pool: MakePool) -> None:
     pool = make_pool(lease_min_s=LEASE_S, self_fence_s=2)
     pool.start_hub()
@@ -87,7 +86,6 @@ def test_frozen_past_its_lease_it_loses_its_jobs_and_late_reports_are_judged(mak
         assert jobs.wait(jobs.submit(again).job_ids[0], timeout_s=20).state is JobState.SUCCEEDED
 
 
-@pytest.mark.soak
 def test_frozen_for_less_than_its_lease_it_loses_nothing(make_pool: MakePool) -> None:
     pool = make_pool(lease_min_s=10)
     pool.start_hub()

@@ -76,7 +76,6 @@ def test_a_report_that_was_not_sent_survives_the_agent(make_pool: MakePool) -> N
     wait_until(lambda: not list(outbox.glob("*.json")), 10, "the outbox is empty")
 
 
-@pytest.mark.soak
 def test_jobs_of_a_killed_agent_end_in_every_sandbox(make_pool: MakePool) -> None:
     """Also daemons that left the job's session, and the warm worker of functions."""
     pool = make_pool()
@@ -97,7 +96,6 @@ def test_jobs_of_a_killed_agent_end_in_every_sandbox(make_pool: MakePool) -> Non
         wait_gone(started, LEFTOVERS_S)
 
 
-@pytest.mark.soak
 def test_an_agent_killed_in_its_self_test_leaves_nothing(make_pool: MakePool) -> None:
     pool = make_pool()
     pool.start_hub()

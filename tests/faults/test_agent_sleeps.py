@@ -218,7 +218,6 @@ def wait_for_first_tries(client: Pool, futures: list[JobFuture], *, reported: bo
     wait_until(are_over, 90, "the nodes have reported" if reported else "the leases have run out")
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("frozen", ["machine", "agent", "replaced"])
 def test_what_jobs_made_is_whole_or_made_again(
     pool: RealPool, make_sleeper: MakeSleeper, tmp_path: Path, frozen: str
@@ -266,7 +265,6 @@ def _check_home(client: Pool, home: Sleeper, group_id: str, *, files: int, aslee
     assert len(made) == files
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("request_held", ["PUT /api/v1/artifacts/", "POST /api/v1/checkpoint"])
 def test_a_checkpoint_is_whole_or_not_there(
     pool: RealPool, make_sleeper: MakeSleeper, request_held: str

@@ -37,7 +37,6 @@ def test_killed_under_load_it_loses_nothing(make_pool: MakePool, database: str, 
     assert calls.check() > kills
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(180)
 def test_a_hundred_thousand_items_survive_it(make_pool: MakePool) -> None:
     """One map, as a person writes it: every result is right, in its place and there once; at the hub as well."""

@@ -153,7 +153,6 @@ def test_every_rule_is_tried() -> None:
     assert DAMAGE.keys() == POOL_RULES.keys()
 
 
-@pytest.mark.soak
 def test_a_healthy_database_breaks_no_rule(world: World) -> None:
     assert check(world.settings) == []
 

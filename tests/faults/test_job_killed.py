@@ -76,7 +76,6 @@ def test_killed_commands_fail_by_their_name_or_run_again(make_pool: MakePool, sa
     assert agent.alive
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("sandbox", ["process", "namespace"])
 def test_killed_workers_fail_their_call_alone(make_pool: MakePool, sandbox: str) -> None:
     pool = make_pool()
@@ -96,7 +95,6 @@ def test_killed_workers_fail_their_call_alone(make_pool: MakePool, sandbox: str)
     assert agent.alive
 
 
-@pytest.mark.soak
 def test_a_killed_call_is_tried_again_if_asked(make_pool: MakePool) -> None:
     pool = make_pool()
     pool.start_hub()

@@ -52,7 +52,6 @@ def evenly(start: int = 0) -> list[int]:
     return [start + (number + 1) * SIZE_MB * MB // (BREAKS + 1) for number in range(BREAKS)]
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(180)
 def test_a_gigabyte_survives_ten_breaks_each_way_with_flat_memory() -> None:
     with RealPool() as pool:

@@ -10,10 +10,10 @@ from typing import Any
 
 import httpx2
 import pytest
+from sqlalchemy import Row
 
 from computepool.core.money.money import CREDIT
 from computepool.hub.clock import SystemClock
-from computepool.hub.db.session import AnyRow
 from computepool.hub.observability.consistency import jobs as consistency
 from computepool.sdk.pool import connect
 from computepool.testing.node import NodeDouble
@@ -80,7 +80,7 @@ async def trade(pool: RealPool) -> AsyncIterator[Trade]:
             await one.aclose()
 
 
-def transfers(hub: HubProcess) -> list[AnyRow]:
+def transfers(hub: HubProcess) -> list[Row[*tuple[Any, ...]]]:
     with consistency.snapshot(hub.settings.url) as connection:
         found = connection.exec_driver_sql("SELECT * FROM transfers ORDER BY seq").all()
         return list(found)
@@ -130,7 +130,6 @@ async def test_money_moves_once_wherever_the_hub_dies(make_pool: MakePool, datab
         assert moved(it.hub) - begun == {"top_up": 1, "hold": 2, "pay": 1, "fee": 1, "refund": 2}
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("database", DATABASES)
 async def test_earnings_mature_once_wherever_the_hub_dies(make_pool: MakePool, database: str) -> None:
     pool = make_pool(database, **QUIET, signup_grant=GRANT)

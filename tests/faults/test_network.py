@@ -74,7 +74,6 @@ def test_lost_replies_have_one_effect(make_pool: MakePool, make_proxy: Proxies) 
     assert before_agents.count("/api/v1/next", *UNHEARD) > 0
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("cut", ["both", "replies"])
 def test_a_node_that_is_cut_off_stops_its_job_before_another_starts_it(
     make_pool: MakePool, make_proxy: Proxies, cut: str

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from computepool.hub.scheduling import housekeeping, leases
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import running_hub
@@ -17,7 +15,6 @@ PARKED_MS = 9_000
 SUSPECT_MS = 30_000  #: two intervals and ten seconds
 
 
-@pytest.mark.soak
 async def test_a_parked_poll_is_no_word(tmp_path: Path) -> None:
     """The node dies while its poll is parked. When the hub ends the poll by itself, nobody has spoken."""
     clock = FakeClock()

@@ -371,7 +371,6 @@ def test_exactly_what_was_damaged_is_found(place: Place, name: str) -> None:
     assert _filled(damage.named, place.names) in about
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 async def test_the_check_sees_one_moment_while_money_moves(fresh: Fresh, database: str) -> None:
     store = Store(fresh(database), clock=FakeClock(), hub_id="hub")

@@ -443,7 +443,6 @@ def test_a_story_with_everything_in_it(fresh: Fresh) -> None:
     assert {event for event in SOMETIMES if not Money.happened[event]} == set()
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_two_databases_and_the_books_agree(fresh: Fresh) -> None:
     Money.fresh = staticmethod(fresh)

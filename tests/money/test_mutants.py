@@ -137,7 +137,6 @@ def plant(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(test_pricing, word, made[word])
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_fault_is_found(name: str, fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant = MUTANTS[name]

@@ -185,7 +185,6 @@ def _left_in(all_of: Party, prefix: str) -> int:
     return sum(amount for name, amount in all_of.first.balances().items() if name.startswith(prefix))
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("database", "hubs"), TOPOLOGIES)
 async def test_money_that_everybody_wants_is_held_once(
@@ -207,7 +206,6 @@ async def test_money_that_everybody_wants_is_held_once(
         assert all_of.broken() == []
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(120)
 async def test_two_hubs_race_for_the_same_earnings(fresh: Fresh, tmp_path: Path) -> None:
     """What an owner has earned once can be spent, or paid out, once; also while it matures at both hubs."""

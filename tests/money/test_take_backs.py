@@ -81,7 +81,6 @@ def tell(kind: type[WithTakeBacks], fresh: Fresh) -> None:
         it.teardown()
 
 
-@pytest.mark.soak
 def test_a_story_of_taking_back(fresh: Fresh) -> None:
     OnSqlite.happened.clear()
     tell(OnSqlite, fresh)
@@ -89,7 +88,6 @@ def test_a_story_of_taking_back(fresh: Fresh) -> None:
     assert OnSqlite.happened["too late"]
 
 
-@pytest.mark.soak
 def test_any_story_of_taking_back(fresh: Fresh) -> None:
     OnSqlite.fresh = staticmethod(fresh)
     phases = (Phase.explicit, Phase.reuse, Phase.generate)
@@ -119,7 +117,6 @@ MUTANTS = {
 }
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_fault_is_found(name: str, fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(MUTANTS[name], monkeypatch)
@@ -128,7 +125,6 @@ def test_a_planted_fault_is_found(name: str, fresh: Fresh, monkeypatch: pytest.M
     assert not isinstance(found.value, SyntaxError | NameError | TypeError | AttributeError), found.value
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize(("database", "hubs"), TOPOLOGIES)
 async def test_taking_back_and_maturing_at_once(
     fresh: Fresh, tmp_path: Path, database: str, hubs: int
@@ -148,7 +144,6 @@ async def test_taking_back_and_maturing_at_once(
         assert sum(isinstance(answer, int) and answer > 0 for answer in answers) <= len(jobs)
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize(("database", "hubs"), TOPOLOGIES)
 async def test_two_strikes_at_once_check_each_result_once(
     fresh: Fresh, tmp_path: Path, database: str, hubs: int, monkeypatch: pytest.MonkeyPatch

@@ -169,7 +169,6 @@ def test_webhooks_need_a_secret(bank: MisbehavingBank) -> None:
         )
 
 
-@pytest.mark.soak
 @given(body=st.binary(max_size=100), signature=st.text(max_size=80))
 def test_no_signature_by_chance(body: bytes, signature: str) -> None:
     provider = RazorpayX(Settings(razorpayx_webhook_secret="s"))  # type: ignore[arg-type]

@@ -131,7 +131,6 @@ def make_till(request: pytest.FixtureRequest) -> Iterator[MakeTill]:
             till.close()
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("point", ["before_bank_call", "after_bank_call"])
 @pytest.mark.parametrize("conduct", [Conduct.PAY, Conduct.ERROR, Conduct.ERROR_PAID, Conduct.REFUSE])
 def test_death_around_the_call(make_till: MakeTill, point: str, conduct: Conduct) -> None:
@@ -197,7 +196,6 @@ def test_death_around_the_commits_of_a_payout(make_till: MakeTill, point: str) -
     assert till.available() == len(commits) * LEAST
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("point", ["before_commit", "after_commit"])
 def test_death_while_hearing_a_webhook(make_till: MakeTill, point: str) -> None:
     """The bank gets no 2xx and tells it again."""
@@ -226,7 +224,6 @@ def test_death_while_hearing_a_webhook(make_till: MakeTill, point: str) -> None:
     assert till.available() == 0
 
 
-@pytest.mark.soak
 def test_kill_9_at_any_moment(make_till: MakeTill) -> None:
     """A hub that is killed again and again while it pays thirty payouts through a bank that errs."""
     till = make_till(30 * LEAST)

@@ -87,7 +87,6 @@ async def test_an_unclear_answer_keeps_the_money_set_aside(scene: Scene) -> None
     assert (await scene.settle(payout_id))[payout_id] == "paid"
 
 
-@pytest.mark.soak
 async def test_it_asks_less_and_less_often(scene: Scene) -> None:
     await scene.earn(LEAST)
     await scene.ask()
@@ -228,7 +227,6 @@ async def test_connection_refused(scene: Scene) -> None:
 # webhooks
 
 
-@pytest.mark.soak
 async def test_webhooks_twice_and_in_any_order(any_scene: Scene) -> None:
     scene = any_scene
     await scene.earn(4 * LEAST)
@@ -251,7 +249,6 @@ async def test_webhooks_twice_and_in_any_order(any_scene: Scene) -> None:
     assert not await _alarms(scene)
 
 
-@pytest.mark.soak
 async def test_a_webhook_overtakes_the_answer(scene: Scene) -> None:
     """Heard while the order's own answer is still awaited."""
     await scene.earn(LEAST)
@@ -356,7 +353,6 @@ async def _alarms(scene: Scene) -> list[dict[str, object]]:
 # many at once
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_hundred_payouts_through_a_bad_day(any_scene: Scene, seed: int) -> None:
     """Every conduct and every wrong answer in any order, with webhooks that may or may not come, late and doubled."""

@@ -47,7 +47,6 @@ BAD_AMOUNTS: list[tuple[str, int, str]] = [
 ]
 
 
-@pytest.mark.soak
 async def test_bad_amounts(scene: Scene, subtests: pytest.Subtests) -> None:
     await scene.earn(2 * LEAST)
     for number, (amount, status, code) in enumerate(BAD_AMOUNTS):
@@ -262,7 +261,6 @@ async def test_no_cancelling_afterwards(scene: Scene) -> None:
             assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
 
 
-@pytest.mark.soak
 async def test_cancelling_races_with_sending(any_scene: Scene) -> None:
     """Whoever is first: a payout is never both sent and returned."""
     scene = any_scene
@@ -313,7 +311,6 @@ async def test_two_hubs_send_each_order_once(
         assert (bank.orders, bank.questions) == (40, 20)
 
 
-@pytest.mark.soak
 async def test_two_hubs_never_reserve_the_same_money(tmp_path: Path, migrated_url: str) -> None:
     async with running_hub(tmp_path, database_url=migrated_url, payout_round_s=3600) as first:
         pia = await first.account("pia", "provider")

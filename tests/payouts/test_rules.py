@@ -98,7 +98,6 @@ def test_bad_bank_accounts(field: str, value: str) -> None:
     assert refused.value.field == f"bank.{field}"
 
 
-@pytest.mark.soak
 @given(
     number=st.from_regex(r"[0-9]{9,18}", fullmatch=True),
     ifsc=st.from_regex(r"[A-Z]{4}0[A-Z0-9]{6}", fullmatch=True),

@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from computepool.hub.app import create_app
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.main import check
 from computepool.hub.money.payouts import rows as payout_rows
+from computepool.hub.money.payouts.rows import PayoutRow
 from computepool.testing.hub import HubDouble, running_hub
 from tests.payouts.conftest import UPI, Scene
 from tests.payouts.earning import LEAST, earn
 
 
-async def _row(scene: Scene, payout_id: str) -> AnyRow:
+async def _row(scene: Scene, payout_id: str) -> PayoutRow:
     row = await scene.hub.hub.store.read(lambda connection: payout_rows.get(connection, payout_id))
     assert row is not None
     return row
@@ -55,7 +54,6 @@ async def test_a_claim_is_taken_once(any_scene: Scene) -> None:
     assert await scene.round(after_s=2) == 1
 
 
-@pytest.mark.soak
 async def test_two_hubs_decide_differently(tmp_path: Path, migrated_url: str) -> None:
     """One hears the owner cancel, the other an administrator approve or reject, at the same moment."""
     settings = {"payout_round_s": 3600, "payouts_open_max": 1_000}

@@ -87,7 +87,6 @@ def emulated(boxed: Sandbox, *names: str) -> set[str]:
 
 
 # ------------------------------------------------------------------ files and secrets
-@pytest.mark.every_case
 def test_owners_files_cannot_be_read(boxed: Sandbox, ground: Path) -> None:
     assert attack(boxed, "read_shadow", ground=ground).got == {}
 
@@ -375,7 +374,6 @@ def test_listeners_of_the_host_are_out_of_reach(
     assert canaries.hits() > 0
 
 
-@pytest.mark.every_case
 def test_there_is_no_network_outside(boxed: Sandbox, ground: Path) -> None:
     assert attack(boxed, "network_outside", ground=ground).got == {}
 

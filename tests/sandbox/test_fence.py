@@ -34,7 +34,6 @@ def fence() -> Iterator[Fence]:
     made.close()
 
 
-@pytest.mark.soak
 def test_a_job_behind_the_fence_is_ended_by_its_launcher(
     sandbox: Sandbox, fence: Fence, ground: Path
 ) -> None:

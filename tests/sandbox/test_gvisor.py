@@ -170,7 +170,6 @@ def said(process: Process, outcome: object) -> str:
 _RUNNING = object()
 
 
-@pytest.mark.soak
 def test_the_job_is_behind_walls_and_has_raised_nothing(gvisor: GvisorSandbox, ground: Path) -> None:
     with staying(gvisor, "raise_priority_and_stay", ground) as (process, got):
         assert got  # Its own kernel lets it believe so.
@@ -213,7 +212,6 @@ def test_what_runsc_is_told_is_for_the_job_alone(gvisor: GvisorSandbox, ground: 
 
 
 # ------------------------------------------------------------------ limits
-@pytest.mark.soak
 def test_more_processes_than_allowed_hit_the_wall_around(
     config: SandboxConfig, ground: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,7 +255,6 @@ def test_cards_are_refused(gvisor: GvisorSandbox, ground: Path) -> None:
 
 
 # ------------------------------------------------------------------ nothing stays behind
-@pytest.mark.soak
 @pytest.mark.parametrize("bomb", ["memory_bomb", "fork_bomb_wild", "daemonize", "spin"])
 def test_no_folder_and_no_process_is_left(gvisor: GvisorSandbox, ground: Path, bomb: str) -> None:
     chosen = dataclasses.replace(LIMITS, memory_mb=128, wall_s=1)
@@ -298,7 +295,6 @@ time.sleep(60)
 """
 
 
-@pytest.mark.soak
 def test_next_agent_removes_what_a_killed_one_left(
     config: SandboxConfig, ground: Path, runtime: Runtime
 ) -> None:
@@ -323,7 +319,6 @@ def test_next_agent_removes_what_a_killed_one_left(
     remove_tree(workdir)
 
 
-@pytest.mark.soak
 def test_nobody_writes_into_the_root_that_jobs_share(gvisor: GvisorSandbox, ground: Path) -> None:
     assert run(gvisor, ["true"], ground=ground).exit.ok
     roots = {path: path.stat().st_mtime_ns for path in gvisor._config.cache_dir.glob("rootfs-*")}

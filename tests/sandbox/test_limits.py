@@ -38,7 +38,6 @@ def limits(**changes: float) -> Limits:
 
 
 # ------------------------------------------------------------------ ordinary ends
-@pytest.mark.every_case
 @pytest.mark.parametrize(
     ("command", "status", "code"),
     [
@@ -79,7 +78,6 @@ def test_broken_sandbox_is_not_the_jobs_fault(boxed: Sandbox, ground: Path) -> N
     assert "missing" in outcome.err + outcome.exit.detail
 
 
-@pytest.mark.every_case
 def test_streams_environment_folder_and_descriptors(sandbox: Sandbox, ground: Path) -> None:
     reader, writer = os.pipe()
     code = (
@@ -216,7 +214,6 @@ def test_daemon_does_not_outlive_its_job(sandbox: Sandbox, ground: Path) -> None
     assert not alive(marker, ground)
 
 
-@pytest.mark.soak
 def test_freeze_stops_the_clock_and_the_cpu(sandbox: Sandbox, ground: Path) -> None:
     argv = ["python3", "-I", "bombs.py", "spin", "[]"]
     with started(sandbox, argv, ground=ground, prepare=stage_hostile) as (process, _, outcome):
@@ -360,7 +357,6 @@ def test_fallback_limits_processes(fallback: Sandbox, ground: Path) -> None:
     assert 15 <= int(str(got["forks"])) <= 20
 
 
-@pytest.mark.soak
 def test_fallback_kills_trees_and_daemons(fallback: Sandbox, ground: Path) -> None:
     marker = f"daemon-{secrets.token_hex(8)}"
     assert attack(fallback, "daemonize", marker, ground=ground).exit.ok

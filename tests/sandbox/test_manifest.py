@@ -35,7 +35,6 @@ def _plant(root: Path, files: dict[str, tuple[bytes, int]]) -> Path:
     return root
 
 
-@pytest.mark.soak
 @settings(max_examples=60, deadline=None)
 @given(one=_FILES, other=_FILES, reverse=st.booleans())
 def test_same_content_same_name(

@@ -110,7 +110,6 @@ def test_more_descriptors_than_anybody_can_look_at(workdir: Path, monkeypatch: p
         assert "more than 100 files are open" in measured(DiskMeter(workdir, limit_mb=1), (one, other))
 
 
-@pytest.mark.soak
 def test_a_look_at_a_full_folder_stops_at_the_first_entry(
     workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

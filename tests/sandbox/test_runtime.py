@@ -93,7 +93,6 @@ def test_a_missing_program_is_explained(boxed: Sandbox, ground: Path, runtime: R
     assert (own.code, own.detail) == (127, "./nothing: not found")
 
 
-@pytest.mark.soak
 def test_packages_of_the_agent_and_what_the_owner_adds(ground: Path) -> None:
     source = ground / "extra"
     (source / "pack" / "inner").mkdir(parents=True, exist_ok=True)
@@ -203,7 +202,6 @@ def _trees(cache: Path) -> list[str]:
     return [path.name for path in (cache / "runtimes").iterdir() if path.is_dir() and path.name[0] != "."]
 
 
-@pytest.mark.soak
 def test_concurrent_and_killed_builders(ground: Path, runtime: Runtime) -> None:
     cache = ground / "contested"
     command = [sys.executable, "-c", _PREPARE, str(cache)]

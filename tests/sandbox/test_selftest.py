@@ -117,7 +117,6 @@ def test_a_sandbox_with_a_part_missing_is_noticed(
     )
 
 
-@pytest.mark.soak
 def test_gvisor_without_its_filter_is_noticed(config: SandboxConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     require_runsc()
     monkeypatch.setattr(runsc, "FLAGS", tuple(flag for flag in runsc.FLAGS if flag != "--oci-seccomp"))
@@ -126,7 +125,6 @@ def test_gvisor_without_its_filter_is_noticed(config: SandboxConfig, monkeypatch
     assert {name for name, text in report.attacks if text} == {"calls", "privileges"}, report
 
 
-@pytest.mark.soak
 def test_gvisor_in_the_hosts_network_is_noticed(
     config: SandboxConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,7 +160,6 @@ def _host_usr() -> dict[str, Any]:
     return {"destination": "/usr", "type": "bind", "source": "/usr", "options": ["rbind", "ro"]}
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("hole", _HOLES)
 def test_a_container_with_a_hole_is_noticed(
     config: SandboxConfig, monkeypatch: pytest.MonkeyPatch, hole: str

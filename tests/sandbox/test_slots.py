@@ -77,7 +77,6 @@ def test_job_with_other_file_limits_gets_another_slot(fresh: ProcessSandbox, gro
         assert outcome.out == f"{(open_files, open_files)} {(size_mb << 20, size_mb << 20)}\n"
 
 
-@pytest.mark.soak
 def test_memory_limit_follows_each_job(fresh: ProcessSandbox, ground: Path) -> None:
     for memory_mb, status in ((64, Status.OOM), (400, Status.EXIT), (64, Status.OOM)):
         chosen = dataclasses.replace(LIMITS, memory_mb=memory_mb)
@@ -199,7 +198,6 @@ time.sleep(60)
 """
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("use_cgroups", [True, False])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_jobs_die_with_a_killed_agent(
@@ -275,7 +273,6 @@ def test_sweep_takes_what_is_left_of_a_half_removed_cgroup(
     assert [path for base in bases.values() for path in base.iterdir()] == []
 
 
-@pytest.mark.soak
 @pytest.mark.anyio
 async def test_waiting_in_an_event_loop(sandbox: Sandbox, ground: Path) -> None:
     seen: list[ProcessUsage] = []
@@ -318,7 +315,6 @@ print(json.dumps([[r.level.label, r.ok, r.limits, r.reason, dict(r.attacks)] for
 """
 
 
-@pytest.mark.soak
 @as_root
 @pytest.mark.timeout(180)
 def test_agent_of_an_ordinary_user(ground: Path) -> None:
@@ -371,7 +367,6 @@ def test_launcher_that_is_gone_can_be_told_to_stop(process: ProcessSandbox, grou
     assert run(process, ["true"], ground=ground).exit.ok
 
 
-@pytest.mark.soak
 def test_job_that_stops_its_launcher_still_ends(
     process: ProcessSandbox, ground: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,6 @@ async def starts_per_second(sandbox: Sandbox, folders: list[Path], count: int) -
     return count / (time.perf_counter() - began)
 
 
-@pytest.mark.soak
 @pytest.mark.process
 @pytest.mark.anyio
 async def test_starts_per_second(sandbox: Sandbox, ground: Path) -> None:

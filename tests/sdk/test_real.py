@@ -99,7 +99,6 @@ def test_functions_values_and_errors(pool: Pool) -> None:
         pool.submit(broken).result(60)
 
 
-@pytest.mark.soak
 def test_thousands_of_futures(pool: Pool) -> None:
     futures = [pool.submit(pow, number, 2) for number in range(2000)]
     assert [future.result(120) for future in futures] == [number**2 for number in range(2000)]
@@ -135,7 +134,6 @@ def test_reattach_from_another_connection(pool: Pool, machine: Machine) -> None:
         assert other.jobs.wait(job_id, timeout_s=30).state == "succeeded"
 
 
-@pytest.mark.soak
 def test_looking_around(pool: Pool) -> None:
     job_id = pool.submit(pow, 2, 3).job_id
     pool.jobs.wait(job_id, timeout_s=60)
@@ -153,7 +151,6 @@ def test_looking_around(pool: Pool) -> None:
     assert pool.jobs.queue().nodes[0].online
 
 
-@pytest.mark.soak
 def test_a_search_of_events_ends_also_where_something_happens_all_the_time(pool: Pool) -> None:
     asked = 0
     get = pool.transport.get

@@ -20,7 +20,6 @@ BOUNDS = {
 }
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_the_rule_keeps_wrong_results_out_without_doing_the_work_twice(attack: Attack) -> None:
     found = play(PRODUCT, attack, seed=11)
@@ -29,7 +28,6 @@ def test_the_rule_keeps_wrong_results_out_without_doing_the_work_twice(attack: A
     assert found.honest_banned == 0
 
 
-@pytest.mark.soak
 def test_sleepers_are_all_found_and_their_wrong_results_with_them() -> None:
     """Bans alone come too late: what was believed before the first strike has to be looked at again."""
     colluding = BY_NAME["colluding sleepers"]
@@ -42,7 +40,6 @@ def test_sleepers_are_all_found_and_their_wrong_results_with_them() -> None:
     assert mean(tally.wrong for tally in busy) <= 3
 
 
-@pytest.mark.soak
 def test_without_bans_collusion_wins_even_where_everything_runs_twice() -> None:
     colluding = BY_NAME["colluding sleepers"]
     twice = play(TWICE, colluding, seed=13, jobs=20_000, nodes=150)
@@ -51,7 +48,6 @@ def test_without_bans_collusion_wins_even_where_everything_runs_twice() -> None:
     assert play(UNBANNED, colluding, seed=13).wrong > 10
 
 
-@pytest.mark.soak
 def test_a_pool_without_cheats_believes_nothing_wrong_and_bans_nobody_for_accidents() -> None:
     harmless = Attack(name="none", share=0.0)
     assert play(PRODUCT, harmless, seed=14, jobs=10_000).wrong == 0

@@ -63,7 +63,6 @@ def test_an_arm_that_knows_nothing_gets_the_average_and_a_good_one_less_failures
     assert failed[1] < failed[0] / 1.5
 
 
-@pytest.mark.soak
 def test_the_whole_study_runs_small() -> None:
     study = run(QUICK)
     assert len(study.lines) == len(FIXED) + 3

@@ -45,7 +45,6 @@ def test_databases_are_separate_and_gone_after_drop(postgres: PostgresServer) ->
         connect(one)
 
 
-@pytest.mark.soak
 def test_a_template_is_prepared_once_even_when_a_connection_stays_open(postgres: PostgresServer) -> None:
     opened: list[psycopg.Connection] = []
 
@@ -62,14 +61,12 @@ def test_a_template_is_prepared_once_even_when_a_connection_stays_open(postgres:
     assert answer(two, "SELECT id FROM job") == "first"
 
 
-@pytest.mark.soak
 def test_the_url_fixture_gives_an_empty_utc_utf8_database(postgres_url: str) -> None:
     assert postgres_url.startswith("postgresql+psycopg://")
     assert answer(postgres_url, "SHOW timezone") == "UTC"
     assert answer(postgres_url, "SHOW server_encoding") == "UTF8"
 
 
-@pytest.mark.soak
 def test_the_server_is_not_root_and_is_only_on_its_socket(postgres: PostgresServer) -> None:
     pid = int((postgres.folder / "data" / "postmaster.pid").read_text().splitlines()[0])
     assert Path(f"/proc/{pid}").stat().st_uid != 0
@@ -95,7 +92,6 @@ def test_a_durable_commit_survives_a_crash_and_the_address_stays() -> None:
     assert not folder.exists()
 
 
-@pytest.mark.soak
 def test_a_stopped_server_refuses_and_comes_back() -> None:
     with PostgresServer() as server:
         url = server.fresh_database()
@@ -106,7 +102,6 @@ def test_a_stopped_server_refuses_and_comes_back() -> None:
         assert answer(url, "SELECT 1") == 1
 
 
-@pytest.mark.soak
 def test_nothing_is_left_when_the_test_process_is_killed() -> None:
     script = (
         "from computepool.testing.postgres import PostgresServer\n"
@@ -124,7 +119,6 @@ def test_nothing_is_left_when_the_test_process_is_killed() -> None:
     wait_until(lambda: not Path(f"/proc/{pid}").exists() and not folder.exists())
 
 
-@pytest.mark.soak
 def test_a_server_that_cannot_start_says_why() -> None:
     server = PostgresServer()
     server.start()

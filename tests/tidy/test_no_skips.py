@@ -41,7 +41,6 @@ def test_a_skip_fails_in_ci(tmp_path: Path, kind: str) -> None:
     assert "no GPU" in done.stdout
 
 
-@pytest.mark.soak
 def test_a_skip_is_allowed_elsewhere(tmp_path: Path) -> None:
     done = run(tmp_path, SKIPS["call"], ci="")
     assert done.returncode == 0, done.stdout

@@ -107,7 +107,6 @@ def _is_ahead(answer: Response) -> bool:
     return asked and ("/_next/static/chunks/" in answer.url or answer.url.endswith("/index.txt"))
 
 
-@pytest.mark.soak
 def test_the_first_page_is_small(web: Web, visitor_page: Page, submitter_page: Page) -> None:
     """All that comes over the wire, compressed, but for the hub's own answers and what is loaded ahead once it is there."""
     for page, path in ((visitor_page, "/signin/"), (submitter_page, "/")):

@@ -206,7 +206,6 @@ def test_a_long_log_is_drawn_in_part_only(
     assert (tmp_path / "log").read_text().count("\n") == LONG
 
 
-@pytest.mark.soak
 def test_filters_survive_a_reload_and_states_are_live(
     web: Web, submitter_page: Page, submitter: Submitter
 ) -> None:
@@ -240,7 +239,6 @@ def test_filters_survive_a_reload_and_states_are_live(
     expect(table.get_by_role("link")).to_have_count(2)  # its name, and its node
 
 
-@pytest.mark.soak
 def test_a_waiting_job_tells_why(web: Web, open_page: OpenPage, submitter: Submitter) -> None:
     job_id = submitter.run("print(1)", "needs too much", needs={"gpus": 64})
     page = open_page("submitter", width=390, height=844)

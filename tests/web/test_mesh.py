@@ -117,7 +117,6 @@ def best_ms(drawings: list[dict[str, Any]], quiet: float) -> float:
     return min(map(alone, drawings))
 
 
-@pytest.mark.soak
 def test_each_tier_has_its_colour_and_a_place_in_the_legend(web: Web, submitter_page: Page) -> None:
     page = submitter_page
     tiers = ("cpu", "rtx-3060", "rtx-4090", "h100")  # two of them are of one family

@@ -114,7 +114,6 @@ def workshop(web: Web) -> Iterator[str]:
     web.provider.market.set_floor(node_id, None)
 
 
-@pytest.mark.soak
 def test_its_owner_pauses_it_and_sets_a_floor(web: Web, workshop: str, provider_page: Page) -> None:
     page, node_id = provider_page, workshop
     page.goto(f"{web.url}/nodes/?q=workshop")

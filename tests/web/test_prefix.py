@@ -19,7 +19,6 @@ from tests.web.proxy import PrefixProxy
 from tests.web.test_every_page import PAGES
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("strip", [False, True])
 def test_under_a_prefix(open_page: OpenPage, *, strip: bool) -> None:

@@ -64,7 +64,6 @@ def test_a_hub_that_hangs_is_not_called_live(web: Web, submitter_page: Page, all
     expect(page.get_by_text("The hub does not answer.")).to_have_count(0)
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(120)
 def test_a_page_that_was_never_visited_opens_while_the_hub_is_away(
     web: Web, submitter_page: Page, allow: Allow

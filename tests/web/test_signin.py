@@ -70,7 +70,6 @@ def test_a_link_signs_in_by_a_press_and_once(
     expect(second.get_by_role("button", name="Account: pastes-a-link")).to_be_visible()
 
 
-@pytest.mark.soak
 def test_nobody_is_sent_elsewhere(web: Web, provider_page: Page, visitor_page: Page) -> None:
     origin = re.escape(web.url)
     for bad in ELSEWHERE:

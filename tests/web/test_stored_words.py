@@ -142,7 +142,6 @@ def _look(page: Page, path: str) -> str:
     return " ".join(page.locator("body").inner_text().split())
 
 
-@pytest.mark.soak
 def test_markup_that_got_in_would_be_seen_and_would_not_run(web: Web, admin_page: Page, allow: Allow) -> None:
     """That the look above bites; and the policy is the second wall."""
     allow(admin_page, "Content Security Policy|status of 404")

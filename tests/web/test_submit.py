@@ -146,7 +146,6 @@ def fill_command(page: Page, folder: Path, after: str) -> None:
     fill(page, "Price", Most_per_hour_and_run="40")  # else it follows the market, which moves meanwhile
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("fill_in", [fill_script, fill_command])
 def test_the_command_line_and_the_python_submit_exactly_what_the_form_does(

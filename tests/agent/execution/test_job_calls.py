@@ -7,8 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from computepool.agent.config import AgentLimits
 from computepool.agent.hub_link.hub_client import CONNECTIONS_MAX
 from computepool.core.jobs.lifecycle import Outcome
@@ -73,7 +71,6 @@ for n in 1 2 3 4 5 6; do until [ -f c$n.reply ]; do sleep 0.05; done; done
 """
 
 
-@pytest.mark.soak
 async def test_jobs_that_wait_for_the_hub_leave_the_agent_its_own_requests(
     hub: FakeHub, start_node: StartNode
 ) -> None:

@@ -31,7 +31,6 @@ def alive(marker: str) -> list[int]:
     return [p.pid for p in processes if any(marker in word for word in p.info["cmdline"] or ())]
 
 
-@pytest.mark.soak
 async def test_a_lane_runs_in_order_and_one_at_a_time(
     hub: FakeHub, start_node: StartNode, ground: Path
 ) -> None:
@@ -68,7 +67,6 @@ async def test_different_lanes_run_side_by_side(hub: FakeHub, start_node: StartN
     assert {report.outcome for report in hub.reports.values()} == {Outcome.SUCCEEDED}
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("ahead", [False, True], ids=["waiting", "already at the worker"])
 async def test_a_long_head_gives_back_those_behind_it(
     hub: FakeHub, start_node: StartNode, ground: Path, ahead: bool
@@ -92,7 +90,6 @@ async def test_a_long_head_gives_back_those_behind_it(
     assert all(hub.reports[attempt].outcome is Outcome.SUCCEEDED for attempt in quick)
 
 
-@pytest.mark.soak
 async def test_those_behind_a_crash_run_as_if_nothing_was(hub: FakeHub, start_node: StartNode) -> None:
     """They were at the worker already when it died. The node is not to blame, nor are they."""
     await start_node()
@@ -110,7 +107,6 @@ async def test_those_behind_a_crash_run_as_if_nothing_was(hub: FakeHub, start_no
     assert hub.order == attempts
 
 
-@pytest.mark.soak
 async def test_a_worker_that_dies_while_outputs_go_out_takes_nothing_with_it(
     hub: FakeHub, start_node: StartNode
 ) -> None:

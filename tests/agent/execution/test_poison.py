@@ -134,7 +134,6 @@ def hostile(dice: random.Random) -> JobSpec:
     return JobSpec(kind=kind, **fields)
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("level", LEVELS[:2])
 async def test_no_hostile_spec_is_the_nodes_fault(hub: FakeHub, start_node: StartNode, level: str) -> None:
     await start_node(level=level)

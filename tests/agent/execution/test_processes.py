@@ -144,7 +144,6 @@ async def test_a_signal_stops_it_cleanly(hub: FakeHub, program: Program, number:
     assert "Traceback" not in stderr
 
 
-@pytest.mark.soak
 async def test_a_signal_while_the_hub_is_away(hub: FakeHub, program: Program) -> None:
     await program.start()
     attempts = hub.submit(command("sleep", "60"), [None] * 2)
@@ -162,7 +161,6 @@ async def test_a_signal_while_the_hub_is_away(hub: FakeHub, program: Program) ->
     assert (await program.end())[0] == 0
 
 
-@pytest.mark.soak
 async def test_drain_ends_the_process(hub: FakeHub, program: Program) -> None:
     await program.start()
     (attempt,) = hub.submit(command("sleep", "1"))
@@ -173,7 +171,6 @@ async def test_drain_ends_the_process(hub: FakeHub, program: Program) -> None:
     assert hub.reports[attempt].outcome is Outcome.SUCCEEDED
 
 
-@pytest.mark.soak
 async def test_one_sentence_for_the_owner(hub: FakeHub, program: Program) -> None:
     hub.codes.clear()
     await program.start()
@@ -183,7 +180,6 @@ async def test_one_sentence_for_the_owner(hub: FakeHub, program: Program) -> Non
     assert "Traceback" not in stderr
 
 
-@pytest.mark.soak
 async def test_the_best_level_is_chosen_and_advertised(hub: FakeHub, program: Program) -> None:
     await program.start(sandbox="auto")
     profile = next(poll.profile for poll in hub.polls if poll.profile is not None)
@@ -196,7 +192,6 @@ async def test_the_best_level_is_chosen_and_advertised(hub: FakeHub, program: Pr
     assert (await program.end())[0] == 0
 
 
-@pytest.mark.soak
 async def test_the_agent_may_open_more_files_and_its_jobs_no_others(hub: FakeHub, program: Program) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))

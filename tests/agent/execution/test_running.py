@@ -23,7 +23,6 @@ LEVELS = ["process", "namespace", "gvisor"]
 
 @pytest.mark.parametrize("level", LEVELS)
 class TestEveryLevel:
-    @pytest.mark.every_case
     async def test_a_command_and_its_output(self, hub: FakeHub, start_node: StartNode, level: str) -> None:
         await start_node(level=level, limits=dataclasses.replace(QUICK, log_flush_s=10))
         (attempt,) = hub.submit(command("sh", "-c", "echo hello; echo oops >&2; exit 3"))
@@ -55,7 +54,6 @@ class TestEveryLevel:
         await until(lambda: attempt in hub.reports)
         assert hub.log_texts[attempt]["stdout"] == "kept\n"
 
-    @pytest.mark.every_case
     async def test_functions_return_values(self, hub: FakeHub, start_node: StartNode, level: str) -> None:
         await start_node(level=level)
         attempts = hub.submit(function(lambda x: x * 2), [payload(n) for n in range(200)])
@@ -106,7 +104,6 @@ class TestEveryLevel:
             )
             assert 400 < report.ran_ms < 5_000 or report.ran_ms == 0
 
-    @pytest.mark.soak
     async def test_the_money_ends(self, hub: FakeHub, start_node: StartNode, level: str) -> None:
         await start_node(level=level)
         slow, stuck = command("sleep", "60"), function(lambda: time.sleep(60))
@@ -119,7 +116,6 @@ class TestEveryLevel:
             assert "0.5 s" in (report.error or "")
         assert hub.reports[quick].outcome is Outcome.SUCCEEDED
 
-    @pytest.mark.soak
     async def test_the_money_ends_between_two_looks_at_the_clock(
         self, hub: FakeHub, start_node: StartNode, level: str
     ) -> None:
@@ -160,7 +156,6 @@ class TestEveryLevel:
         for attempt in attempts:
             assert hub.reports[attempt].reason is Reason.BAD_JOB, hub.reports[attempt]
 
-    @pytest.mark.soak
     async def test_a_result_too_long_for_the_report(
         self, hub: FakeHub, start_node: StartNode, level: str
     ) -> None:
@@ -247,7 +242,6 @@ class TestFunctions:
             contents = [hub.artifacts[output.digest] for output in hub.reports[attempt].outputs]
             assert contents == ([str(number).encode()] if number % 2 else [])
 
-    @pytest.mark.soak
     async def test_a_worker_is_never_shared_between_accounts(
         self, hub: FakeHub, start_node: StartNode
     ) -> None:
@@ -261,7 +255,6 @@ class TestFunctions:
         assert first == third != second
         assert hub.reports[other_env[0]].result not in (first, second)
 
-    @pytest.mark.soak
     async def test_functions_and_arguments_as_artifacts(self, hub: FakeHub, start_node: StartNode) -> None:
         import base64
 
@@ -329,7 +322,6 @@ class TestOutput:
         }
         assert hub.reports[attempt].printed_chars == 3_000_000
 
-    @pytest.mark.soak
     async def test_a_flood_ends_the_attempt(self, hub: FakeHub, start_node: StartNode) -> None:
         limits = dataclasses.replace(QUICK, log_bytes_max=10_000, output_bytes_max=1_000_000)
         await start_node(limits=limits)
@@ -339,7 +331,6 @@ class TestOutput:
         for attempt in attempts:
             assert hub.reports[attempt].reason is Reason.OUTPUT_LIMIT, hub.reports[attempt]
 
-    @pytest.mark.soak
     async def test_all_output_of_a_long_one_arrives_in_order(
         self, hub: FakeHub, start_node: StartNode
     ) -> None:

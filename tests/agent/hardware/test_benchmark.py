@@ -30,7 +30,6 @@ LDCONFIG = """2 libs found in cache `/etc/ld.so.cache'
 """
 
 
-@pytest.mark.soak
 @pytest.mark.process
 @pytest.mark.parametrize("level", ["process", "namespace", "gvisor"])
 async def test_a_measurement_is_short_and_plausible_at_every_level(
@@ -66,7 +65,6 @@ async def test_a_measurement_ends_when_its_time_is_over(
     assert list(node.config.work_dir.glob("measure-*")) == []
 
 
-@pytest.mark.soak
 @pytest.mark.usefixtures("endless")
 async def test_a_job_that_comes_ends_the_measurement(
     start_node: StartNode, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
@@ -112,7 +110,6 @@ def test_cards_without_a_library_say_why_they_are_not_measured() -> None:
     assert benchmark.collect(b"", cards=0)["notes"] == []
 
 
-@pytest.mark.soak
 @pytest.mark.process
 def test_the_doctor_measures_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benchmark, "MEASURE_S", 30)
@@ -148,7 +145,6 @@ def real() -> Iterator[RealPool]:
         yield pool
 
 
-@pytest.mark.soak
 @pytest.mark.process
 def test_a_real_node_is_measured_soon_after_it_enrolled(real: RealPool) -> None:
     client = real.client()

@@ -192,7 +192,6 @@ def said(hub: FakeHub, attempt: str) -> RunningAttempt | None:
     return None
 
 
-@pytest.mark.soak
 @two_cpus
 @pytest.mark.anyio
 async def test_each_job_has_cpus_of_its_own(hub: FakeHub, start_node: StartNode) -> None:
@@ -215,7 +214,6 @@ async def test_each_job_has_cpus_of_its_own(hub: FakeHub, start_node: StartNode)
     await until(lambda: node.agent.status()["cpus_free"] == list(USABLE[:2]))
 
 
-@pytest.mark.soak
 @two_cpus
 @pytest.mark.anyio
 async def test_functions_see_their_cpus_and_how_many_threads_to_start(
@@ -235,7 +233,6 @@ async def test_functions_see_their_cpus_and_how_many_threads_to_start(
     assert [threads for _, threads in results] == ["1", "2", "7"]
 
 
-@pytest.mark.soak
 @two_cpus
 @pytest.mark.anyio
 async def test_idle_cpus_are_lent_to_the_owners_jobs_and_taken_back_at_once(
@@ -260,7 +257,6 @@ async def test_idle_cpus_are_lent_to_the_owners_jobs_and_taken_back_at_once(
     hub.stop_attempt(long)
 
 
-@pytest.mark.soak
 @two_cpus
 @pytest.mark.anyio
 async def test_strangers_get_what_they_pay_for_unless_the_owner_says(

@@ -26,7 +26,6 @@ async def ask(hub: HubDouble, group: str, *, wanted: bool = True) -> None:
     (await hub.admin.post(f"/groups/{group}/return-home", json={"wanted": wanted})).raise_for_status()
 
 
-@pytest.mark.soak
 async def test_what_is_home_arrives_again_also_when_the_hub_kept_nothing_of_it(
     hub: HubDouble, home: Home
 ) -> None:

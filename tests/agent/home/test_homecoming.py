@@ -79,7 +79,6 @@ async def test_a_group_comes_home_through_breaks_and_a_restart_whatever_its_keys
     assert (await home.node.client.get(f"/artifacts/{digest}")).status_code == 404, "only while it fetches"
 
 
-@pytest.mark.soak
 async def test_a_full_disk_is_told_and_asking_again_verifies_what_is_there(
     hub: HubDouble, home: Home
 ) -> None:
@@ -118,7 +117,6 @@ async def test_a_full_disk_is_told_and_asking_again_verifies_what_is_there(
     assert (await hub.admin.get("/artifacts")).json()["artifacts"] == []
 
 
-@pytest.mark.soak
 async def test_the_hub_restarts_in_the_middle_and_what_is_called_off_ends(tmp_path: Path) -> None:
     folder = tmp_path / "agent"
     folder.mkdir()
@@ -191,7 +189,6 @@ async def test_only_the_home_node_of_the_same_account_is_let_in(hub: HubDouble, 
 odd = st.text(st.sampled_from("aAéE\u0301./\\-_ \u202e\x7f~con0"), min_size=1, max_size=12)
 
 
-@pytest.mark.soak
 @given(st.lists(st.tuples(odd, st.lists(odd, max_size=6)), max_size=6, unique_by=lambda pair: pair[0]))
 def test_no_two_files_share_a_place_and_none_leaves_the_folder(group: list[tuple[str, list[str]]]) -> None:
     places: list[str] = []

@@ -85,7 +85,6 @@ async def hub() -> AsyncIterator[OlderHub]:
     await hub.stop()
 
 
-@pytest.mark.soak
 async def test_an_older_hub_hears_of_the_job_and_gets_its_result(
     hub: OlderHub, start_node: StartNode
 ) -> None:
@@ -97,7 +96,6 @@ async def test_an_older_hub_hears_of_the_job_and_gets_its_result(
     assert any(field.startswith("running.") for field in hub.refused)
 
 
-@pytest.mark.soak
 async def test_an_older_hub_gets_what_was_printed_and_a_report_that_is_signed_for_it(
     hub: OlderHub, start_node: StartNode
 ) -> None:
@@ -110,7 +108,6 @@ async def test_an_older_hub_gets_what_was_printed_and_a_report_that_is_signed_fo
     assert {field.rpartition(".")[2] for field in hub.refused} >= {"seq", "printed_chars"}
 
 
-@pytest.mark.soak
 async def test_an_older_hub_keeps_checkpoints_and_hears_of_a_move_by_its_report(
     hub: OlderHub, start_node: StartNode
 ) -> None:

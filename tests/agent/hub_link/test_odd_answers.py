@@ -117,7 +117,6 @@ async def test_outputs_wait_for_a_hub_with_room(hub: FakeHub, start_node: StartN
     assert (report.outcome, [output.name for output in report.outputs]) == (Outcome.SUCCEEDED, ["file"])
 
 
-@pytest.mark.soak
 async def test_a_damaged_answer_ends_no_loop(hub: FakeHub, start_node: StartNode) -> None:
     node = await start_node()
     damaged: dict[str, int] = {}

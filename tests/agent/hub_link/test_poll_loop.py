@@ -30,7 +30,6 @@ class TestHeartbeats:
         hub.stop_attempt(attempt)
         await until(lambda: attempt in hub.reports)
 
-    @pytest.mark.soak
     async def test_short_attempts_cause_none(self, hub: FakeHub, start_node: StartNode) -> None:
         await start_node(limits=dataclasses.replace(QUICK, announce_after_s=5))
         hub.submit(function(lambda: 1), [payload()] * 2)
@@ -40,7 +39,6 @@ class TestHeartbeats:
         await until(lambda: len(hub.reports) == 102)
         assert hub.beats == []
 
-    @pytest.mark.soak
     async def test_every_attempt_is_held_until_it_is_answered(
         self, hub: FakeHub, start_node: StartNode
     ) -> None:
@@ -56,7 +54,6 @@ class TestHeartbeats:
         await until(lambda: attempt not in hub.polls[-1].holding)
         assert node.agent.loop.held == 0
 
-    @pytest.mark.soak
     async def test_the_profile_is_sent_once_and_on_request(self, hub: FakeHub, start_node: StartNode) -> None:
         await start_node()
         hub.interval_ms = 50
@@ -132,7 +129,6 @@ class TestGoodbye:
 
 
 class TestRefusals:
-    @pytest.mark.soak
     async def test_a_removed_node_stops_with_a_sentence(self, hub: FakeHub, start_node: StartNode) -> None:
         node = await start_node()
         hub.revoked = True
@@ -195,7 +191,6 @@ class TestClient:
         await client.close()
 
 
-@pytest.mark.soak
 async def test_an_early_answer_without_work_is_not_a_busy_loop(hub: FakeHub, start_node: StartNode) -> None:
     await start_node(limits=dataclasses.replace(QUICK, idle_pause_s=0.2))
     hub.interval_ms = 0

@@ -422,7 +422,6 @@ class TestJobs:
             assert 1_000_000 <= usage.net_out_bytes < 1_002_000
         assert not list(node.config.work_dir.glob("net-*")), "the proxy is gone with its job"
 
-    @pytest.mark.soak
     async def test_how_a_job_ends_is_told_as_ever(
         self, hub: FakeHub, start_node: StartNode, level: str
     ) -> None:
@@ -443,7 +442,6 @@ class TestJobs:
         assert reports["missing"].reason is Reason.BAD_JOB, reports["missing"]
         assert hub.log_texts[attempts["group"]]["stdout"] == "alive\n"
 
-    @pytest.mark.soak
     async def test_functions_have_workers_by_their_lists(
         self, hub: FakeHub, start_node: StartNode, level: str, host: Host
     ) -> None:

@@ -22,7 +22,6 @@ pytestmark = pytest.mark.anyio
 LINES = dataclasses.replace(QUICK, console_lines_max=5, console_window_s=0.5)
 
 
-@pytest.mark.soak
 async def test_many_jobs_are_few_lines(hub: FakeHub, start_node: StartNode) -> None:
     node = await start_node()
     out = io.StringIO()

@@ -86,7 +86,6 @@ def test_rules_that_cannot_be_read_allow_nothing(tmp_path: Path, body: str) -> N
     assert rules.refusals(Demand(account=STRANGER)) == []
 
 
-@pytest.mark.soak
 async def test_who_says_nothing_of_memory_gets_its_cores_share_within_the_owners_rules(
     hub: FakeHub, start_node: StartNode
 ) -> None:

@@ -55,7 +55,6 @@ async def test_scripts_and_functions_with_packages(hub: FakeHub, start_node: Sta
     assert hub.reports[second].result == '"1.17.0"', hub.reports[second].error
 
 
-@pytest.mark.soak
 async def test_the_log_says_that_packages_are_installed(hub: FakeHub, start_node: StartNode) -> None:
     """On standard error, which is not compared between nodes; and only where something is installed."""
     await start_node()
@@ -84,7 +83,6 @@ async def test_the_log_says_so_before_they_are(hub: FakeHub, start_node: StartNo
     await until(lambda: attempt in hub.reports, timeout_s=60)
 
 
-@pytest.mark.soak
 async def test_what_cannot_be_installed(hub: FakeHub, start_node: StartNode) -> None:
     await start_node()
     source = '# /// script\n# dependencies = ["{}"]\n# ///\nprint(1)'
@@ -133,7 +131,6 @@ async def test_the_same_packages_are_installed_once(make: MakeEnvironments) -> N
     assert [entry.name for entry in path.parent.iterdir() if entry.name.startswith(".building")] == []
 
 
-@pytest.mark.soak
 async def test_the_oldest_unused_environment_goes(make: MakeEnvironments) -> None:
     limits = dataclasses.replace(QUICK, environments_max=1)
     environments = make(limits=limits)

@@ -126,7 +126,6 @@ def requiring(*names: str, source: str = "print(1)") -> str:
     return f"# /// script\n# dependencies = [{listed}]\n# ///\n{source}"
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("level", ["process", *BOXED])
 async def test_an_archive_that_unpacks_to_more_than_it_may_is_the_jobs_fault(
     hub: FakeHub, start_node: StartNode, index: Index, level: str
@@ -148,7 +147,6 @@ async def test_an_archive_that_unpacks_to_more_than_it_may_is_the_jobs_fault(
     assert hub.log_texts[attempt]["stdout"] == "7\n", hub.reports[attempt].error
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("level", ["process", BOXED[-1]])
 async def test_nothing_of_the_owners_reaches_an_installation(
     hub: FakeHub,
@@ -200,7 +198,6 @@ async def test_an_installation_reaches_the_index_and_nothing_else(
         assert "/simple/good/" in index.asked
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("level", ["process", BOXED[-1]])
 async def test_what_was_installed_is_the_agents_and_no_job_changes_it(
     hub: FakeHub, start_node: StartNode, index: Index, level: str

@@ -81,7 +81,6 @@ async def run(hub: FakeHub, spec: JobSpec) -> str:
     return attempt
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("level", LEVELS)
 async def test_a_function_runs_in_the_python_that_it_was_pickled_with(
     hub: FakeHub, start_node: StartNode, mirror: Mirror, tmp_path: Path, level: str
@@ -142,7 +141,6 @@ async def test_packages_are_those_of_that_python(
     assert hub.log_texts[own]["stdout"] == "7\n", hub.reports[own].error
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("wrong", [{"sha256": "1" * 64}, {"url": "file:///nonexistent/python.tar.gz"}])
 async def test_a_download_that_fails_is_not_the_jobs_fault(
     hub: FakeHub, start_node: StartNode, mirror: Mirror, tmp_path: Path, wrong: dict[str, str]
@@ -241,7 +239,6 @@ async def test_a_cancelled_job_ends_its_download(
     assert not Path("/proc", pid.read_text().strip()).exists()
 
 
-@pytest.mark.soak
 @pytest.mark.usefixtures("fetched")
 async def test_clearing_leaves_what_is_in_use(
     hub: FakeHub, start_node: StartNode, mirror: Mirror, data_dir: Path, tmp_path: Path

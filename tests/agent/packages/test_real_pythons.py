@@ -31,7 +31,6 @@ def mirror(tmp_path: Path) -> Mirror:
     return make_mirror(tmp_path)
 
 
-@pytest.mark.soak
 def test_a_function_of_another_python_waits_until_an_owner_lets_its_node_fetch_it(
     real: RealPool, mirror: Mirror, tmp_path: Path
 ) -> None:

@@ -187,7 +187,6 @@ HOSTILE = {
 }
 
 
-@pytest.mark.soak
 async def test_what_a_job_leaves_leads_nowhere(hub: FakeHub, start_node: StartNode, ground: Path) -> None:
     victim = ground / "victim"  # a folder of the host's, which the agent may write
     (victim / "one").mkdir(parents=True)

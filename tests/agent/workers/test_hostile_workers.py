@@ -33,7 +33,6 @@ pytestmark = pytest.mark.anyio
 _CLOSE = "import socket, time; socket.socket(fileno=3).shutdown(socket.SHUT_RDWR)"
 
 
-@pytest.mark.soak
 async def test_a_folder_in_the_place_of_a_call(hub: FakeHub, start_node: StartNode, ground: Path) -> None:
     """Calls that were handed over ahead as files are taken back when the one before them is stopped."""
     shared = ground / "folders"
@@ -68,7 +67,6 @@ async def test_a_folder_in_the_place_of_a_call(hub: FakeHub, start_node: StartNo
     ]
 
 
-@pytest.mark.soak
 async def test_a_lane_that_cannot_be_looked_at_keeps_the_clock_from_no_other(
     hub: FakeHub, start_node: StartNode
 ) -> None:
@@ -112,7 +110,6 @@ async def test_a_word_of_the_hubs_that_cannot_be_followed_does_not_end_the_node(
 
 
 class TestTheChannel:
-    @pytest.mark.soak
     @pytest.mark.parametrize("level", ["namespace", "gvisor"])
     async def test_one_that_takes_no_more_calls(
         self, hub: FakeHub, start_node: StartNode, monkeypatch: pytest.MonkeyPatch, level: str
@@ -152,7 +149,6 @@ class TestTheChannel:
         assert "interfered" in (hub.reports[bad].error or "")
         assert hub.reports[good].result == "4"
 
-    @pytest.mark.soak
     @pytest.mark.parametrize(
         ("code", "reason"),
         [
@@ -220,7 +216,6 @@ def brings(hub: FakeHub, code: str, name: str = "sitecustomize.py") -> JobSpec:
     return function(len).model_copy(update={"env": {"PYTHONPATH": "/job"}, "inputs": inputs})
 
 
-@pytest.mark.soak
 async def test_a_worker_that_the_jobs_own_code_keeps_from_starting(
     hub: FakeHub, start_node: StartNode
 ) -> None:
@@ -232,7 +227,6 @@ async def test_a_worker_that_the_jobs_own_code_keeps_from_starting(
 
 
 class TestTheFolder:
-    @pytest.mark.soak
     async def test_the_next_calls_name_is_taken(self, hub: FakeHub, start_node: StartNode) -> None:
         """Of calls that are too long for a message."""
 
@@ -247,7 +241,6 @@ class TestTheFolder:
         await until(lambda: second in hub.reports)
         assert hub.reports[second].result == "100000", hub.reports[second].error
 
-    @pytest.mark.soak
     async def test_it_is_full(self, hub: FakeHub, start_node: StartNode) -> None:
         """Of a worker of its own file system: what comes next gets another worker."""
 
@@ -272,7 +265,6 @@ class TestTheFolder:
         await until(lambda: placed in hub.reports)
         assert hub.reports[placed].result == "1000000", hub.reports[placed].error
 
-    @pytest.mark.soak
     async def test_what_it_brings_does_not_fit(self, hub: FakeHub, start_node: StartNode) -> None:
         node = await start_node(level="namespace")
         if node.agent._folders._volumes.missing:
@@ -284,7 +276,6 @@ class TestTheFolder:
         assert hub.reports[attempt].reason is Reason.OUTPUT_LIMIT, hub.reports[attempt].error
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("level", ["process", "namespace"])
 async def test_room_taken_on_the_disk_behind_its_output(
     hub: FakeHub, start_node: StartNode, level: str

@@ -83,7 +83,6 @@ def saying(message: bytes) -> Callable[[], str]:
     return hostile
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("level", ["namespace", "gvisor"])
 @pytest.mark.parametrize(
     "message",

@@ -42,7 +42,6 @@ def test_demand_above_three_quarters_never_lowers_the_price(spot: int, capacity:
         assert moved == spot
 
 
-@pytest.mark.soak
 @given(st.integers(0, AMOUNT_MAX), units, units, st.integers(0, 10**9))
 def test_more_demand_never_gives_a_lower_price(spot: int, capacity: int, demand: int, more: int) -> None:
     less = next_spot(spot, capacity=capacity, demand=demand, bounds=WIDE)

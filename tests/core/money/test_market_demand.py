@@ -79,7 +79,6 @@ def plain_capacity(plain: PlainNode, prices: PlainPrices, *, cards: bool) -> int
     return free + sum(held.units for held in plain.held if bool(held.cards) == cards)
 
 
-@pytest.mark.soak
 @settings(max_examples=100, deadline=None)
 @given(loaded_fleets(), markets)
 def test_capacity_is_what_is_offered_and_met_and_what_runs(pair: Pair, prices: PlainPrices) -> None:
@@ -98,7 +97,6 @@ def test_capacity_is_what_is_offered_and_met_and_what_runs(pair: Pair, prices: P
     assert {zone: count.demand for zone, count in found.items()} == {z: c.busy for z, c in found.items()}
 
 
-@pytest.mark.soak
 @settings(max_examples=100, deadline=None)
 @given(loaded_fleets(), markets, shapes, st.integers(1, 1_000))
 def test_waiting_jobs_count_once_and_only_where_they_pay(

@@ -184,7 +184,6 @@ def test_money_lasts_to_the_last_millisecond(price: int, amount: int) -> None:
     assert charge_of(price, lasts) <= amount < charge_of(price, lasts + 1)
 
 
-@pytest.mark.soak
 @given(AMOUNTS)
 def test_what_costs_nothing_lasts_for_ever(amount: int) -> None:
     assert affordable_ms(0, amount) is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,7 +64,6 @@ def test_a_program_is_long_beside_what_it_usually_takes() -> None:
     assert not times.is_long("other", Timed(ms=10**9), FAR)
 
 
-@pytest.mark.soak
 @given(st.lists(st.integers(0, 3_000), max_size=100), st.integers(0, 10**6))
 def test_what_is_remembered_is_bounded(programs: list[int], ms: int) -> None:
     times = RunTimes()

@@ -29,7 +29,6 @@ from tests.core.fleet_oracle import (
 FEWER = settings(max_examples=40)
 
 
-@pytest.mark.soak
 @FEWER
 @given(loaded_fleets(), shapes)
 def test_gates_agree_with_the_oracle(pair: Pair, shape: Shape) -> None:
@@ -70,7 +69,6 @@ def test_no_placement_violates_a_minimum_or_overcommits(pair: Pair, jobs: list[t
                 check_not_overcommitted(node)
 
 
-@pytest.mark.soak
 @FEWER
 @given(loaded_fleets(), shapes, st.integers(1, 12))
 def test_a_batch_places_what_single_calls_would(pair: Pair, shape: Shape, count: int) -> None:
@@ -81,7 +79,6 @@ def test_a_batch_places_what_single_calls_would(pair: Pair, shape: Shape, count:
         assert not eligible(batched, shape).any(), "a batch that stops early leaves nothing unused"
 
 
-@pytest.mark.soak
 @FEWER
 @given(loaded_fleets(), shapes, shapes, st.integers(1, 3))
 def test_searches_may_take_turns(pair: Pair, first: Shape, second: Shape, expected: int) -> None:
@@ -101,7 +98,6 @@ def test_searches_may_take_turns(pair: Pair, first: Shape, second: Shape, expect
                 searches.append((shape, search))
 
 
-@pytest.mark.soak
 @FEWER
 @given(st.data())
 def test_remembered_rankings_follow_every_change(data: st.DataObject) -> None:

@@ -83,7 +83,6 @@ def test_priority_is_strictly_first() -> None:
     assert taken(backlog, fleet_of(9)) == ["high0", "high1", "high2", "low", "low2"]
 
 
-@pytest.mark.soak
 @given(st.lists(st.sampled_from("ab"), min_size=1, max_size=40), st.integers(1, 5))
 def test_two_accounts_alternate_whatever_their_backlogs(arrivals: list[str], limit: int) -> None:
     waiting = Counter(arrivals)

@@ -41,7 +41,6 @@ def passes(pair: Pair, shape: Shape, *, idle: bool) -> dict[str, dict[str, bool]
     return verdicts
 
 
-@pytest.mark.soak
 @FEWER
 @given(loaded_fleets(), shapes)
 def test_numbers_agree_with_brute_force(pair: Pair, shape: Shape) -> None:
@@ -76,7 +75,6 @@ def check_numbers(pair: Pair, shape: Shape) -> None:
         assert report.passing_without == sum(without)
 
 
-@pytest.mark.soak
 @FEWER
 @given(loaded_fleets(), shapes)
 def test_what_is_suggested_really_starts(pair: Pair, shape: Shape) -> None:
@@ -96,7 +94,6 @@ def check_changes(pair: Pair, shape: Shape) -> None:
     assert why.sentence.endswith(".")
 
 
-@pytest.mark.soak
 @FEWER
 @given(loaded_fleets(), shapes)
 def test_a_single_change_is_found_where_there_is_one(pair: Pair, shape: Shape) -> None:
@@ -110,7 +107,6 @@ def test_a_single_change_is_found_where_there_is_one(pair: Pair, shape: Shape) -
         assert len(changes[0].gates) == 1
 
 
-@pytest.mark.soak
 @FEWER
 @given(loaded_fleets(), shapes, st.integers(1, 10))
 def test_preview_says_what_the_allocator_does(pair: Pair, shape: Shape, limit: int) -> None:
@@ -127,7 +123,6 @@ def test_preview_says_what_the_allocator_does(pair: Pair, shape: Shape, limit: i
         assert place(pair.fleet, shape)[0].node_id == verdicts[0].node_id
 
 
-@pytest.mark.soak
 @FEWER
 @given(loaded_fleets(), st.lists(shapes, min_size=1, max_size=4, unique=True))
 def test_a_node_is_told_the_truth(pair: Pair, waiting: list[Shape]) -> None:

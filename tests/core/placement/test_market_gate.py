@@ -79,7 +79,6 @@ def test_the_gate_and_the_offer_never_disagree(pair: Pair, prices: PlainPrices, 
         assert not own or offer.price == 0
 
 
-@pytest.mark.soak
 @settings(max_examples=60, deadline=None)
 @given(loaded_fleets(), markets, shapes)
 def test_no_trade_beyond_a_floor_or_a_ceiling(pair: Pair, prices: PlainPrices, wanted: Shape) -> None:
@@ -94,7 +93,6 @@ def test_no_trade_beyond_a_floor_or_a_ceiling(pair: Pair, prices: PlainPrices, w
             assert market.table.net_of(offer.spot) >= (plain.floor or 0)
 
 
-@pytest.mark.soak
 @settings(max_examples=60, deadline=None)
 @given(st.lists(markets, min_size=1, max_size=4), loaded_fleets(), st.data())
 def test_following_prices_is_being_made_with_them(

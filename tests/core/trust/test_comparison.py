@@ -91,7 +91,6 @@ def test_it_is_reflexive_and_symmetric_and_more_tolerance_is_more_tolerant(
     assert same(a, b, wider) or not same(a, b, one)
 
 
-@pytest.mark.soak
 @given(numbers, numbers, tolerances)
 def test_numbers_are_the_same_wherever_they_stand(a: float, b: float, within: Tolerance) -> None:
     answer = same_number(a, b, within)

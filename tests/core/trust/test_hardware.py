@@ -122,7 +122,6 @@ def test_a_slower_unknown_card_never_gets_a_higher_tier(
     assert speed_of(gpu_tier(claim, slow, before)) <= speed_of(gpu_tier(claim, fast, before))
 
 
-@pytest.mark.soak
 @given(UNLISTED, GFLOPS, st.integers(0, 2**32))
 def test_noise_leaves_an_unknown_card_at_one_tier(claim: str, gflops: int, seed: int) -> None:
     tier, left = claim, set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,7 +59,6 @@ def test_they_are_kept_as_they_are(found: list[Violation]) -> None:
         assert each in decode(remember("", each))
 
 
-@pytest.mark.soak
 @given(st.lists(st.integers(1, 100), max_size=12), st.booleans())
 def test_three_in_thirty_days_about_two_submitters_begin_a_probation_and_only_they(
     days: list[int], alone: bool

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx2
-import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -170,7 +169,6 @@ async def _play(folder: Path, histories: list[list[tuple[object, ...]]]) -> None
             await world.end()
 
 
-@pytest.mark.soak
 @settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @example(
     histories=[[("die", "sam", 0)], [("send", "sam", 0), ("submit", "sam", 0), ("wait", 12), ("collect",)]]

@@ -310,7 +310,6 @@ async def test_an_artifact_is_not_removed_while_an_open_job_needs_it(any_hub: Hu
     assert stored(any_hub) == []
 
 
-@pytest.mark.soak
 async def test_bytes_are_here_for_every_reference_however_removals_and_uploads_meet(
     any_hub: HubDouble,
 ) -> None:

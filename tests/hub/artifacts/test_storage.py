@@ -185,7 +185,6 @@ async def test_what_crashes_leave_is_collected_after_a_grace_time(hub: HubDouble
     assert [row.digest for row in rows] == [digest_of(kept)]
 
 
-@pytest.mark.soak
 async def test_collecting_goes_on_in_batches_where_it_stopped(
     hub: HubDouble, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,7 +204,6 @@ async def test_collecting_goes_on_in_batches_where_it_stopped(
     assert stored(hub) == set(held)
 
 
-@pytest.mark.soak
 async def test_collecting_and_sending_at_once_lose_nothing(hub: HubDouble, clock: FakeClock) -> None:
     """Times end again and again while the same bytes are sent again: whoever was told that they are here can read them."""
     hub.hub.settings.artifact_keep_s = 0

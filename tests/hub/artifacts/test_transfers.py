@@ -30,7 +30,6 @@ def blocks(count: int) -> Iterator[bytes]:
         yield number.to_bytes(8, "big") + BLOCK[8:]
 
 
-@pytest.mark.soak
 def test_three_hundred_megabytes_stream_through_with_flat_memory(hub: ServedHub) -> None:
     count, hasher = 300, hashlib.sha256()
     for block in blocks(count):
@@ -56,7 +55,6 @@ def test_three_hundred_megabytes_stream_through_with_flat_memory(hub: ServedHub)
     assert down_mb < GROWTH_MAX_MB, f"{down_mb:.0f} MB to receive and send"
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("sent", [1, 700_000, 5 * MB + 17])
 def test_an_upload_goes_on_where_the_connection_broke(hub: ServedHub, sent: int) -> None:
     data = b"".join(blocks(8)) + sent.to_bytes(8, "big")
@@ -69,7 +67,6 @@ def test_an_upload_goes_on_where_the_connection_broke(hub: ServedHub, sent: int)
         assert client.get(f"/artifacts/{digest}").content == data
 
 
-@pytest.mark.soak
 def test_an_upload_survives_a_dozen_resets(hub: ServedHub) -> None:
     data = b"".join(blocks(6))
     digest = hashlib.sha256(data).hexdigest()

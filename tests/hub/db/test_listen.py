@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import pytest
-
 from computepool.core.errors import Conflict
 from computepool.hub.db.listen import Listener
 from computepool.hub.db.schema import migrate
@@ -74,7 +72,6 @@ async def test_what_was_rolled_back_is_not_heard(migrated_postgres_url: str, mak
     await listener.stop()
 
 
-@pytest.mark.soak
 async def test_after_a_lost_connection_everything_is_looked_at(make_store: MakeStore) -> None:
     with PostgresServer() as server:
         url = server.fresh_database()

@@ -148,7 +148,6 @@ async def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("it did not happen in 30 s")
 
 
-@pytest.mark.soak
 async def test_a_restart_under_load_loses_and_doubles_nothing(
     durable_server: PostgresServer, make_store: MakeStore
 ) -> None:
@@ -269,7 +268,6 @@ def test_what_was_acknowledged_survives_kill_9(url: str, crash_at: str) -> None:
     store.close()
 
 
-@pytest.mark.soak
 def test_a_second_hub_on_one_sqlite_database_is_refused(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'data' / 'hub.sqlite'}"
     holder = subprocess.Popen(

@@ -141,14 +141,12 @@ def test_postgresql_gets_word_for_word_what_the_tables_say(
     assert made == described(postgres_url, CATALOGUE)
 
 
-@pytest.mark.soak
 def test_hubs_that_start_together_migrate_once(empty_url: str) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(schema.migrate, [empty_url] * 4))
     assert schema.differences(empty_url) == []
 
 
-@pytest.mark.soak
 def test_a_new_file_is_opened_by_many_at_once(tmp_path: Path) -> None:
     """SQLite itself refuses about one of a hundred of these without waiting."""
     for number in range(80):

@@ -161,7 +161,6 @@ def _keys(model: Model, *states: str) -> set[str]:
     return {key for key, state in both if state in states}
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3))
 async def test_any_order_of_events_comes_to_what_the_model_says(any_hub: HubDouble, seed: int) -> None:
     node = await any_hub.node(cores=16)

@@ -186,7 +186,6 @@ async def test_a_result_of_several_answers_says_how_many_whatever_was_sent_again
     assert (row.bundled, row.carried) == (3, 3)
 
 
-@pytest.mark.soak
 async def test_the_states_of_all_items_come_page_by_page_jobs_first(any_hub: HubDouble) -> None:
     node = await any_hub.node(cores=1)
     group = await make_group(any_hub.admin)

@@ -473,7 +473,6 @@ async def test_data_of_the_cast_is_what_it_says(cast: Cast) -> None:
     assert (await cast.sam.get(f"/artifacts/{DIGEST}")).content == DATA
 
 
-@pytest.mark.soak
 async def test_an_account_cannot_have_more_unfinished_jobs_than_the_limit(hub: HubDouble) -> None:
     hub.hub.settings.jobs_open_max = 5
     node = await hub.node()

@@ -32,7 +32,6 @@ def marks(value: Any) -> int:
     return 0
 
 
-@pytest.mark.soak
 @given(st.lists(DIGITS, max_size=20), st.text())
 def test_values_are_counted_and_what_stands_in_strings_is_not(values: list[Any], text: str) -> None:
     #: More than a few, or nobody counts.
@@ -40,7 +39,6 @@ def test_values_are_counted_and_what_stands_in_strings_is_not(values: list[Any],
     assert count_values(json.dumps(sent).encode()) == marks(sent)
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("unit", [b'"', b'\\"', b"[", b'"\\', b"[,{", b'"[', b'\\\\"', b"\\"])
 def test_counting_takes_the_same_time_for_whatever_is_sent(unit: bytes) -> None:
     text = unit * (8 * 1024 * 1024 // len(unit))

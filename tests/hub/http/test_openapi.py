@@ -165,7 +165,6 @@ def test_examples_of_replies_are_valid(name: str) -> None:
     model.model_validate(examples.REPLIES[name])
 
 
-@pytest.mark.soak
 async def test_the_hub_takes_its_own_examples(hub: HubDouble, document: dict[str, Any]) -> None:
     """Sent as they stand by who may send them. Only what is bound to a secret is refused, for that reason."""
     cast = await assemble(hub)
@@ -226,7 +225,6 @@ def test_a_forgotten_policy_cannot_be_documented() -> None:
         api.openapi()
 
 
-@pytest.mark.soak
 @pytest.mark.anyio
 async def test_making_the_document_keeps_nobody_waiting(
     hub: HubDouble, monkeypatch: pytest.MonkeyPatch

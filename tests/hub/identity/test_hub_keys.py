@@ -121,7 +121,6 @@ async def test_a_rotation_on_the_database_is_noticed(tmp_path: Path) -> None:
         assert (await published(hub)).current == before.next
 
 
-@pytest.mark.soak
 async def test_another_hub_follows_at_once(migrated_url: str, tmp_path: Path) -> None:
     async with (
         running_hub(tmp_path / "a", database_url=migrated_url) as one,

@@ -62,7 +62,6 @@ async def test_the_link_shows_a_button_and_the_button_signs_in_once(any_hub: Hub
     assert "set-cookie" not in again.headers
 
 
-@pytest.mark.soak
 async def test_one_code_signs_in_one_of_many_that_come_at_once(any_hub: HubDouble) -> None:
     code = await code_for(any_hub, any_hub.admin)
     answers = await asyncio.gather(

@@ -394,7 +394,6 @@ async def test_a_node_cannot_move_a_job_that_does_not_move(hub: HubDouble) -> No
     assert [event["action"] for event in told].count("attempt.failed") == 2, "both count as the node's fault"
 
 
-@pytest.mark.soak
 async def test_rules_hold_at_hosts_of_others_and_names_are_no_trap(hub: HubDouble) -> None:
     """A job that moves goes to a host of its own account whatever its rules say; others' hosts must satisfy them."""
     sam = await hub.account("sam", "submitter", "provider")

@@ -257,7 +257,6 @@ STEPS = st.lists(
 )
 
 
-@pytest.mark.soak
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS, share=st.floats(min_value=0.2, max_value=4))
 async def test_whatever_it_does_a_tree_stays_within_its_budget(

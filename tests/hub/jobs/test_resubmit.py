@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import httpx2
-import pytest
 from sqlalchemy import delete
 
 from computepool.core.money.money import CREDIT
@@ -27,7 +26,6 @@ async def submitted(client: httpx2.AsyncClient, **fields: Any) -> str:
     return str(answer.json()["job_ids"][0])
 
 
-@pytest.mark.soak
 async def test_the_same_spec_and_terms_as_a_new_job(any_hub: HubDouble) -> None:
     sam = await any_hub.account("sam", "submitter")
     digest = await upload(sam, b"an input")

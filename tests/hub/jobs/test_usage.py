@@ -61,7 +61,6 @@ async def used(client: httpx2.AsyncClient, job_id: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.soak
 async def test_a_job_that_runs_and_then_is_done(hub: HubDouble, clock: FakeClock) -> None:
     sam = await hub.account("sam", "submitter")
     node, job_id, attempt = await start(hub, sam)
@@ -90,7 +89,6 @@ async def test_a_job_that_runs_and_then_is_done(hub: HubDouble, clock: FakeClock
     assert kept["cpu_percent"] == [50, 190, 100, 20, 70]
 
 
-@pytest.mark.soak
 async def test_little_is_kept_of_a_long_run_and_every_peak(hub: HubDouble, clock: FakeClock) -> None:
     node, job_id, attempt = await start(hub, hub.admin)
     for number in range(100):
@@ -130,7 +128,6 @@ async def test_a_node_cannot_date_it_before_it_had_the_job(hub: HubDouble, clock
     assert (await used(hub.admin, job_id))["attempts"][0]["at_ms"] == [began, began + 5_000]
 
 
-@pytest.mark.soak
 async def test_the_curve_goes_on_after_the_hub_restarted(tmp_path: Path, clock: FakeClock) -> None:
     async with running_hub(tmp_path, clock=clock) as hub:
         node, job_id, attempt = await start(hub, hub.admin)
@@ -155,7 +152,6 @@ async def test_the_curve_goes_on_after_the_hub_restarted(tmp_path: Path, clock: 
         assert seen["cpu_percent"] == [10, 20, 30, 40]
 
 
-@pytest.mark.soak
 async def test_what_runs_long_is_saved_now_and_then(hub: HubDouble, clock: FakeClock) -> None:
     node, _, attempt = await start(hub, hub.admin)
     for _ in range(4):
@@ -168,7 +164,6 @@ async def test_what_runs_long_is_saved_now_and_then(hub: HubDouble, clock: FakeC
     assert await rows(hub) == 1
 
 
-@pytest.mark.soak
 async def test_it_goes_after_its_time(hub: HubDouble, clock: FakeClock) -> None:
     node, _, attempt = await start(hub, hub.admin)
     for _ in range(3):
@@ -183,7 +178,6 @@ async def test_it_goes_after_its_time(hub: HubDouble, clock: FakeClock) -> None:
     assert await rows(hub) == 0
 
 
-@pytest.mark.soak
 async def test_only_so_many_are_watched(tmp_path: Path, clock: FakeClock) -> None:
     async with running_hub(tmp_path, clock=clock, usage_series_max=1) as hub:
         node = await hub.node(cores=4)

@@ -39,7 +39,6 @@ async def test_a_job_goes_by_its_id_the_beginning_of_it_its_name_its_key_and_las
     assert await found(ann, "job", "last") == second
 
 
-@pytest.mark.soak
 async def test_a_beginning_of_several_ids_is_an_error_that_lists_them(any_hub: HubDouble) -> None:
     ann = await any_hub.account("ann", "submitter")
     both = [await named(ann, "train.py"), await named(ann, "train.py")]
@@ -50,7 +49,6 @@ async def test_a_beginning_of_several_ids_is_an_error_that_lists_them(any_hub: H
         assert "train.py" in words
 
 
-@pytest.mark.soak
 async def test_what_is_not_there_is_said_with_what_could_be_given(hub: HubDouble) -> None:
     ann = await hub.account("ann", "submitter")
     for word in ("last", "job_01h", "nope", "%", "_", "job_'; drop table jobs"):
@@ -62,7 +60,6 @@ async def test_what_is_not_there_is_said_with_what_could_be_given(hub: HubDouble
     assert (await refused(ann, "planet", "last"))[0] == 422
 
 
-@pytest.mark.soak
 async def test_nobody_finds_others_jobs_groups_or_accounts(any_hub: HubDouble) -> None:
     ann, bob = await any_hub.account("ann", "submitter"), await any_hub.account("bob", "submitter")
     job_id = await named(ann, "secret.py")
@@ -92,7 +89,6 @@ async def test_a_group_goes_by_its_newest_name(any_hub: HubDouble) -> None:
     ]
 
 
-@pytest.mark.soak
 async def test_a_node_goes_by_its_name_ones_own_first(any_hub: HubDouble) -> None:
     ann = await any_hub.account("ann", "submitter", "provider")
     bob = await any_hub.account("bob", "provider")

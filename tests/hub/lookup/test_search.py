@@ -61,7 +61,6 @@ async def test_pages_of_events_newest_first_have_every_event_once(any_hub: HubDo
     assert (await got(any_hub.admin, "/events", after=newest["cursor"]))["events"] == []
 
 
-@pytest.mark.soak
 async def test_what_is_asked_for_is_what_is_found(any_hub: HubDouble) -> None:
     admin = any_hub.admin
     sam = await any_hub.account("sam", "submitter")
@@ -132,7 +131,6 @@ async def test_an_administrators_name_is_not_told_to_those_it_did_something_to(h
     assert page["names"] == {me: "sam"}
 
 
-@pytest.mark.soak
 async def test_a_search_that_finds_little_can_be_gone_on_with(any_hub: HubDouble, monkeypatch: Any) -> None:
     await submit(any_hub.admin, items=30, needs={"cores": 1000})
     last = (await submit(any_hub.admin, spec={"name": "needle"}, needs={"cores": 1000}))[0]
@@ -294,7 +292,6 @@ def told_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     store.close()
 
 
-@pytest.mark.soak
 @settings(max_examples=60, deadline=None)
 @given(told=told, want=asked, window=st.integers(1, 9), limit=st.integers(1, 4))
 def test_a_search_finds_what_a_look_at_every_row_finds(

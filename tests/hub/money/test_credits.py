@@ -141,7 +141,6 @@ def _somebody_waits(connection: Connection) -> bool:
     return bool(connection.execute(text(waiting)).scalar())
 
 
-@pytest.mark.soak
 async def test_two_hubs_mature_the_same_earnings_once(
     tmp_path: Path, migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

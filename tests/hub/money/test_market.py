@@ -61,7 +61,6 @@ async def recorded(hub: HubDouble) -> list[Any]:
     return list(await hub.hub.store.read(lambda connection: connection.execute(statement).all()))
 
 
-@pytest.mark.soak
 async def test_the_price_follows_the_queue_and_falls_back(pool: HubDouble) -> None:
     sam, pia = await pool.account("sam", "submitter"), await pool.account("pia", "provider")
     node = await pool.node(pia, region="in")
@@ -311,7 +310,6 @@ async def test_two_hubs_agree_on_every_price(two: tuple[HubDouble, HubDouble]) -
     assert [(seen["spot"], seen["capacity"]) for seen in (here, there)] == [(newest.price, 4_000)] * 2
 
 
-@pytest.mark.soak
 async def test_hubs_that_decide_at_once_decide_once(two: tuple[HubDouble, HubDouble]) -> None:
     first, second = two
     await first.node(region="in")
@@ -327,7 +325,6 @@ async def test_hubs_that_decide_at_once_decide_once(two: tuple[HubDouble, HubDou
     assert all(after >= before * 95 // 100 - 1 for before, after in pairwise(prices))
 
 
-@pytest.mark.soak
 async def test_a_hub_that_is_gone_counts_no_more(two: tuple[HubDouble, HubDouble]) -> None:
     first, second = two
     await first.node(region="in", cores=1)
@@ -339,7 +336,6 @@ async def test_a_hub_that_is_gone_counts_no_more(two: tuple[HubDouble, HubDouble
     assert (await recorded(first))[-1].capacity == 1_000
 
 
-@pytest.mark.soak
 async def test_new_prices_of_one_hub_hold_at_the_other(two: tuple[HubDouble, HubDouble]) -> None:
     first, second = two
     await second.node(region="in")

@@ -157,7 +157,6 @@ async def test_other_economies_have_fixed_prices(tmp_path: Path, economy: str) -
         assert "its prices are fixed" in answer.json()["detail"]
 
 
-@pytest.mark.soak
 async def test_another_hub_follows(tmp_path: Path, migrated_url: str) -> None:
     async with (
         running_hub(tmp_path / "one", database_url=migrated_url) as one,

@@ -228,7 +228,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.soak
 async def test_bad_questions_are_refused_precisely(hub: HubDouble, sam: httpx2.AsyncClient) -> None:
     async with untouched(hub):
         for request, field in BAD:

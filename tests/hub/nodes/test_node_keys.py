@@ -96,7 +96,6 @@ async def test_a_lost_answer_is_asked_for_again(hub: HubDouble) -> None:
     assert again.json() == first.json()
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("hubs", [1, 2])
 async def test_a_revoked_node_is_out_at_once_even_while_its_poll_is_parked(
     migrated_url: str, tmp_path: Path, hubs: int

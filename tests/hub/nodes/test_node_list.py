@@ -54,7 +54,6 @@ async def test_the_list_is_narrowed_down(any_hub: HubDouble) -> None:
     assert (await pia.get("/nodes", params={"state": "asleep"})).status_code == 422
 
 
-@pytest.mark.soak
 async def test_pages_of_few_that_match_go_on(hub: HubDouble, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only so many nodes are looked at for one page, and none is left out or told twice."""
     monkeypatch.setattr(node_list, "_STEP", 2)

@@ -55,7 +55,6 @@ async def status(hub: HubDouble, client: httpx2.AsyncClient, node: NodeDouble) -
     return str(word)
 
 
-@pytest.mark.soak
 async def test_every_view_says_the_same(pool: HubDouble) -> None:
     pia, sam = await pool.account("pia", "provider"), await pool.account("sam", "submitter")
     node = await pool.node(pia, name="attic", region="in")

@@ -232,7 +232,6 @@ async def test_the_good_token_is_taken(hub: HubDouble, forge: Forge) -> None:
         assert answer.status_code == 200
 
 
-@pytest.mark.soak
 async def test_a_token_does_not_outlive_its_end(hub: HubDouble, forge: Forge) -> None:
     """Remembered tokens are checked against the clock each time."""
     ends = hub.hub.now_ms() // 1000 - 56  # inside the leeway for slow clocks

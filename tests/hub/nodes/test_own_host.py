@@ -16,7 +16,6 @@ from tests.hub.submitting import body, job, submit
 hub = test_holds.hub
 
 
-@pytest.mark.soak
 async def test_nothing_is_held_for_a_job_on_ones_own_host(hub: HubDouble) -> None:
     """Also where it says what it would pay others, or its node is away."""
     bob = await hub.account("bob", "submitter", "provider")
@@ -50,7 +49,6 @@ async def test_somebody_elses_host_is_paid_for(hub: HubDouble) -> None:
     assert answer["hold"] == CEILING
 
 
-@pytest.mark.soak
 async def test_a_job_on_ones_own_host_costs_nothing_whatever_becomes_of_it(hub: HubDouble) -> None:
     """It names a stranger's host to go on at, its node goes away, and it is submitted again."""
     bob, pia = await hub.account("bob", "submitter", "provider"), await hub.account("pia", "provider")
@@ -79,7 +77,6 @@ async def test_a_job_on_ones_own_host_costs_nothing_whatever_becomes_of_it(hub: 
     assert await purses(hub, pia) == (100 * CREDIT, 0, 0)
 
 
-@pytest.mark.soak
 async def test_the_database_refuses_a_charge_beyond_the_hold(hub: HubDouble) -> None:
     bob = await hub.account("bob", "submitter", "provider")
     node = await hub.node(bob)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from computepool.testing.hub import HubDouble
 from tests.hub.submitting import submit
 from tests.hub.working import got
@@ -21,7 +19,6 @@ async def test_a_node_knows_whose_it_is_and_what_it_earned(any_hub: HubDouble) -
     assert known["earnings"] == earned
 
 
-@pytest.mark.soak
 async def test_a_node_leaves(any_hub: HubDouble) -> None:
     pia = await any_hub.account("pia", "provider")
     node, other = await any_hub.node(owner=pia), await any_hub.node(owner=pia)

@@ -46,7 +46,6 @@ async def starts(hub: HubDouble, node: NodeDouble) -> list[str]:
     return []
 
 
-@pytest.mark.soak
 async def test_network_is_the_owners_to_give(hub: HubDouble) -> None:
     sam, pia, node = await people(hub, name="shut")
     [job_id] = await submit(sam, spec={"net": ["Files.Example.org:443", "*.example.com:443"]})
@@ -84,7 +83,6 @@ async def test_a_wrong_list_of_hosts_is_refused_with_a_sentence(hub: HubDouble) 
         assert words in answer.text
 
 
-@pytest.mark.soak
 async def test_bytes_that_the_node_counted_are_shown(hub: HubDouble) -> None:
     node = await hub.node(network=True)
     [job_id] = await submit(hub.admin, spec={"net": ["files.example.org:443"]})
@@ -94,7 +92,6 @@ async def test_bytes_that_the_node_counted_are_shown(hub: HubDouble) -> None:
     assert (tried["usage"]["net_in_bytes"], tried["usage"]["net_out_bytes"]) == (80_000, 700)
 
 
-@pytest.mark.soak
 async def test_rules_keep_jobs_away_and_say_why(hub: HubDouble) -> None:
     sam, pia, node = await people(hub, network=True)
     sams_id = (await sam.get("/me")).json()["id"]
@@ -131,7 +128,6 @@ async def test_rules_keep_jobs_away_and_say_why(hub: HubDouble) -> None:
     ]
 
 
-@pytest.mark.soak
 async def test_a_submitters_score_can_be_asked_for(hub: HubDouble) -> None:
     sam, pia, node = await people(hub)
     await put(pia, node, score_min=0.9)
@@ -143,7 +139,6 @@ async def test_a_submitters_score_can_be_asked_for(hub: HubDouble) -> None:
     assert await starts(hub, node) == [job_id]
 
 
-@pytest.mark.soak
 async def test_rules_are_the_owners_and_leave_a_trace(hub: HubDouble) -> None:
     sam, pia, node = await people(hub)
     path = f"/nodes/{node.node_id}/rules"
@@ -171,7 +166,6 @@ async def test_rules_are_the_owners_and_leave_a_trace(hub: HubDouble) -> None:
         assert (await pia.put(path, json=wrong)).status_code == 422
 
 
-@pytest.mark.soak
 async def test_agents_hear_of_rules_once_and_with_the_next_word(hub: HubDouble) -> None:
     _, pia, node = await people(hub)
     assert (await node.poll(wait_ms=0)).rules is None
@@ -187,7 +181,6 @@ async def test_agents_hear_of_rules_once_and_with_the_next_word(hub: HubDouble) 
     assert (await node.poll(wait_ms=0, rules=rules_digest(body))).rules == NO_RULES
 
 
-@pytest.mark.soak
 async def test_rules_outlive_the_hubs_memory_and_reach_other_hubs(hub: HubDouble) -> None:
     sam, pia, node = await people(hub)
     await put(pia, node, deny_submitters=["sam"])
@@ -207,7 +200,6 @@ async def test_rules_outlive_the_hubs_memory_and_reach_other_hubs(hub: HubDouble
     assert await starts(hub, node) == []
 
 
-@pytest.mark.soak
 async def test_a_lane_is_not_filled_up_against_a_new_rule(tmp_path: Path) -> None:
     """Short jobs share a reservation that is filled up without being placed anew; rules must hold there too."""
     async with running_hub(tmp_path, dues_successes=0, lane_depth_max=4) as hub:

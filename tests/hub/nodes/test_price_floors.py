@@ -83,7 +83,6 @@ async def test_a_floor_above_the_price_keeps_strangers_away_until_it_is_lowered(
     assert await starts(node, job_id)
 
 
-@pytest.mark.soak
 async def test_the_owner_runs_at_home_whatever_the_floor(pool: HubDouble) -> None:
     node = await pool.node(region="in")
     await put(pool.admin, f"/nodes/{node.node_id}/floor", AMOUNT_MAX)
@@ -91,14 +90,12 @@ async def test_the_owner_runs_at_home_whatever_the_floor(pool: HubDouble) -> Non
     assert await starts(node, job_id)
 
 
-@pytest.mark.soak
 async def test_a_floor_that_can_never_be_paid_says_so(pool: HubDouble) -> None:
     _, pia, node = await people(pool)
     said = await put(pia, f"/nodes/{node.node_id}/floor", 18 * CREDIT)
     assert "more than cpu/in can ever pay (17.92)" in said["sentence"]
 
 
-@pytest.mark.soak
 async def test_the_default_holds_for_nodes_without_one(pool: HubDouble) -> None:
     _, pia, node = await people(pool)
     other = await pool.node(pia, region="in", name="other")
@@ -122,7 +119,6 @@ async def test_a_floor_of_zero_is_not_none(pool: HubDouble) -> None:
     assert held(pool, node) == 0
 
 
-@pytest.mark.soak
 async def test_floors_are_events_and_repeats_are_not(pool: HubDouble) -> None:
     _, pia, node = await people(pool)
     for floor in (5, 5, None, None):
@@ -140,7 +136,6 @@ async def test_floors_are_events_and_repeats_are_not(pool: HubDouble) -> None:
     ]
 
 
-@pytest.mark.soak
 async def test_a_floor_is_there_when_the_node_comes_back(tmp_path: Path) -> None:
     clock = FakeClock()
     async with running_hub(tmp_path, clock=clock, **QUIET) as hub:
@@ -164,7 +159,6 @@ async def test_a_floor_is_there_when_the_node_comes_back(tmp_path: Path) -> None
         assert held(hub, node) == 3
 
 
-@pytest.mark.soak
 async def test_a_floor_set_at_one_hub_holds_at_the_other(tmp_path: Path, migrated_url: str) -> None:
     async with (
         running_hub(tmp_path / "a", database_url=migrated_url) as first,
@@ -200,7 +194,6 @@ BAD_FLOORS = [
 ]
 
 
-@pytest.mark.soak
 async def test_bad_floors_change_nothing(hub: HubDouble, subtests: pytest.Subtests) -> None:
     node = await hub.node(region="in")
     for path, body in itertools.product(["/market/floor", f"/nodes/{node.node_id}/floor"], BAD_FLOORS):
@@ -265,7 +258,6 @@ async def earnings(client: httpx2.AsyncClient, node: NodeDouble) -> dict[str, An
     return found
 
 
-@pytest.mark.soak
 async def test_what_a_node_would_earn_and_what_it_did(pool: HubDouble) -> None:
     sam, pia, node = await people(pool)
     other = await pool.node(pia, region="us", name="other", cores=1)

@@ -41,7 +41,6 @@ async def shown(hub: HubDouble, node: NodeDouble) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("restarts", [False, True])
 async def test_a_node_that_was_away(tmp_path: Path, restarts: bool) -> None:
     clock = FakeClock()
@@ -72,7 +71,6 @@ async def test_a_node_that_was_away(tmp_path: Path, restarts: bool) -> None:
         assert listed == back
 
 
-@pytest.mark.soak
 async def test_a_hub_that_restarts_is_not_held_against_nodes(tmp_path: Path) -> None:
     clock = FakeClock()
     async with running_hub(tmp_path, clock=clock) as hub:

@@ -152,7 +152,6 @@ async def test_a_long_list_of_events_is_looked_through_in_one_round(
     assert await notices.gather(hub.hub) == 4
 
 
-@pytest.mark.soak
 async def test_hubs_on_postgresql_share_what_there_is_to_tell(
     tmp_path: Path, receiver: Receiver, migrated_url: str
 ) -> None:
@@ -235,7 +234,6 @@ async def test_it_is_tried_again_under_the_same_id_until_it_arrives(
     assert one["failing_since_ms"] is None
 
 
-@pytest.mark.soak
 async def test_a_receiver_that_is_never_there_is_given_up(
     hub: HubDouble, receiver: Receiver, clock: FakeClock
 ) -> None:

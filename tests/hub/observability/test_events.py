@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import httpx2
-import pytest
 
 from computepool.testing.hub import HubDouble
 from tests.hub.cast import upload
@@ -144,7 +143,6 @@ async def test_pages_bring_every_event_exactly_once_while_more_are_added(any_hub
     assert found == [seq for seq in await seqs(any_hub.admin, limit=500) if seq <= found[-1]]
 
 
-@pytest.mark.soak
 async def test_lists_bring_every_row_exactly_once_while_more_are_added(any_hub: HubDouble) -> None:
     admin = any_hub.admin
 

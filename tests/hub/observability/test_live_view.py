@@ -173,7 +173,6 @@ async def test_packed_and_plain_are_the_same(hub: HubDouble, pia: httpx2.AsyncCl
     MeshNodes.model_validate_json(plain.content)
 
 
-@pytest.mark.soak
 async def test_five_thousand_nodes(hub: HubDouble) -> None:
     """Quick to make, quicker when little changed, and small on the wire."""
     registry, now_ms = hub.hub.registry, hub.hub.now_ms()
@@ -355,7 +354,6 @@ async def test_an_empty_chart_is_not_kept(hub: HubDouble) -> None:
 # two hubs
 
 
-@pytest.mark.soak
 async def test_nodes_of_other_hubs_are_shown_by_the_stores_word(tmp_path: Path, migrated_url: str) -> None:
     options: dict[str, Any] = {"database_url": migrated_url, "mesh_age_s": 0}
     async with running_hub(tmp_path / "a", **options) as one, running_hub(tmp_path / "b", **options) as two:

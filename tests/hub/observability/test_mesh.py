@@ -90,7 +90,6 @@ async def test_the_command_that_a_code_comes_with_is_let_in(tmp_path: Path) -> N
         assert f"--mesh-version analysis --code {made['code']}" in made["command"]
 
 
-@pytest.mark.soak
 async def test_a_living_hosts_name_is_taken(tmp_path: Path) -> None:
     """By another of the same account; the code still works for another name."""
     async with running_hub(tmp_path) as hub:

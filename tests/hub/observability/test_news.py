@@ -41,7 +41,6 @@ async def test_news_name_what_changed(any_hub: HubDouble) -> None:
             seen |= set((await stream.data())["node_ids"])
 
 
-@pytest.mark.soak
 async def test_what_happens_in_one_moment_is_told_together(tmp_path: Path) -> None:
     async with (
         running_hub(tmp_path, news_every_s=0.3) as hub,

@@ -135,7 +135,6 @@ async def test_a_node_is_revoked_whatever_becomes_of_its_state_meanwhile(
         assert (answer.status_code, answer.json()["state"]) == (200, "revoked")
 
 
-@pytest.mark.soak
 async def test_heartbeats_keep_a_lease_alive_as_long_as_they_come(tmp_path: Path, clock: FakeClock) -> None:
     async with running_hub(tmp_path, clock=clock) as hub:
         node = await hub.node()
@@ -182,7 +181,6 @@ async def test_a_lease_is_never_shorter_than_the_node_was_told(tmp_path: Path, c
         assert clock.now_ms() + LEASE_MS <= until_ms < clock.now_ms() + LEASE_MS + 1_000
 
 
-@pytest.mark.soak
 async def test_after_an_outage_of_the_store_other_hubs_may_renew_first(
     tmp_path: Path, clock: FakeClock, migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,7 +297,6 @@ async def test_the_hubs_clock_jumping_an_hour_loses_and_doubles_nothing(
         assert await node.report(grant.attempt_id) == "accepted"
 
 
-@pytest.mark.soak
 async def test_what_other_hubs_did_is_followed_also_after_a_failure(
     tmp_path: Path, migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

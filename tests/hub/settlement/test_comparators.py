@@ -245,7 +245,6 @@ async def test_a_function_that_says_the_same_confirms_both(any_hub: HubDouble) -
     assert 0 < GRANT - 2 * CHARGE - left < CHARGE // 10, "the comparison is paid for, and costs little"
 
 
-@pytest.mark.soak
 async def test_a_function_that_says_different_asks_for_another_run(any_hub: HubDouble) -> None:
     sam, nodes, job_id = await two_results(any_hub, owners=4)
     await says(any_hub, nodes[2:], "false")
@@ -307,7 +306,6 @@ async def test_a_comparison_that_cannot_be_paid_says_different(any_hub: HubDoubl
     assert (await job(sam, job_id))["verdict"] == "confirmed"
 
 
-@pytest.mark.soak
 async def test_who_insists_gets_no_result_when_all_were_said_to_differ(hub: HubDouble) -> None:
     sam, nodes, job_id = await two_results(hub, owners=6)
     used = nodes[:2]

@@ -139,7 +139,6 @@ async def test_where_only_two_lend_the_false_text_is_not_given_out(hub: HubDoubl
     assert not hub.hub.ties
 
 
-@pytest.mark.soak
 async def test_what_was_believed_is_found_out_when_it_is_run_again(hub: HubDouble) -> None:
     sam, nodes = await crowd(hub, 1)
     job_id = await submit(sam)

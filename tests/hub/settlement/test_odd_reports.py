@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from computepool.hub.observability import queries
 from computepool.protocol.nodes.nodes import CompleteRequest, signed_text
 from computepool.protocol.tokens import b64
@@ -15,7 +13,6 @@ from computepool.testing.node import NodeDouble
 from tests.hub.submitting import submit
 
 
-@pytest.mark.soak
 async def test_reports_that_make_no_sense_write_an_event_a_minute(tmp_path: Path) -> None:
     clock = FakeClock()
     async with running_hub(tmp_path, clock=clock) as hub:

@@ -169,7 +169,6 @@ async def _found_money(pool: Pool) -> int:
     return int((await pool.hub.admin.get("/credits")).json()["available"])
 
 
-@pytest.mark.soak
 @BOTH
 async def test_who_got_a_wrong_result_is_told_and_given_the_right_one(pool: Pool) -> None:
     [wrong] = await pool.believed('"wrong"')
@@ -193,7 +192,6 @@ async def test_who_got_a_wrong_result_is_told_and_given_the_right_one(pool: Pool
     assert back[0]["text"] == f"Came back: the result of job {wrong} was wrong."
 
 
-@pytest.mark.soak
 async def test_the_right_files_can_be_read(pool: Pool) -> None:
     [wrong] = await pool.believed('"wrong"')
     await pool.strike()
@@ -233,7 +231,6 @@ async def test_nobody_sees_an_errand_and_no_node_can_tell(pool: Pool) -> None:
     ]
 
 
-@pytest.mark.soak
 async def test_what_has_matured_is_not_taken_back(pool: Pool) -> None:
     [wrong] = await pool.believed('"wrong"')
     await pool.strike()
@@ -249,7 +246,6 @@ async def test_what_has_matured_is_not_taken_back(pool: Pool) -> None:
     assert await purses(pool.hub, pool.sam) == before
 
 
-@pytest.mark.soak
 async def test_what_was_taken_back_never_matures(pool: Pool) -> None:
     await pool.believed('"wrong"', '"right"')
     await pool.strike()
@@ -262,7 +258,6 @@ async def test_what_was_taken_back_never_matures(pool: Pool) -> None:
     assert await balance(pool.hub, ledger.owner(sleeper)) == PAY
 
 
-@pytest.mark.soak
 async def test_a_checker_that_is_wrong_is_struck_in_its_turn(pool: Pool) -> None:
     [right] = await pool.believed('"right"')
     await pool.strike()
@@ -278,7 +273,6 @@ async def test_a_checker_that_is_wrong_is_struck_in_its_turn(pool: Pool) -> None
     }
 
 
-@pytest.mark.soak
 async def test_three_different_results_change_nothing_and_are_not_tried_again(pool: Pool) -> None:
     [job_id] = await pool.believed('"one"')
     await pool.strike()
@@ -290,7 +284,6 @@ async def test_three_different_results_change_nothing_and_are_not_tried_again(po
     assert (await pool.reputation(pool.sleeper))["strikes"] == 2
 
 
-@pytest.mark.soak
 async def test_an_errand_that_fails_or_expires_says_nothing(pool: Pool) -> None:
     past = await pool.believed('"right"', '"right"')
     await pool.strike()
@@ -303,7 +296,6 @@ async def test_an_errand_that_fails_or_expires_says_nothing(pool: Pool) -> None:
     assert await balance(pool.hub, ledger.escrow(POOL_ACCOUNT)) == 0
 
 
-@pytest.mark.soak
 async def test_only_what_may_be_compared_is_checked_again(pool: Pool) -> None:
     """Not what its submitter wants unchecked, not what is older, and not what one's own node did."""
     await pool.believed('"old"')
@@ -314,7 +306,6 @@ async def test_only_what_may_be_compared_is_checked_again(pool: Pool) -> None:
     assert [row.errand for row in await pool.errands()] == [f"recheck:{wanted}:1"]
 
 
-@pytest.mark.soak
 async def test_what_a_strike_may_cost_the_pool_is_bounded(pool: Pool) -> None:
     """Who is wrong on purpose must not let a friend be paid much for looking again."""
     past = await pool.believed('"right"', '"right"', '"right"')
@@ -327,7 +318,6 @@ async def test_what_a_strike_may_cost_the_pool_is_bounded(pool: Pool) -> None:
     assert grant.paid_ms == affordable_ms(grant.price, MOST)
 
 
-@pytest.mark.soak
 async def test_a_job_whose_inputs_are_gone_is_left_alone(pool: Pool) -> None:
     digest = await upload(pool.sam, b"input")
     spec = HOUR | {"inputs": [{"name": "in.txt", "digest": digest, "size": 5}]}
@@ -344,7 +334,6 @@ async def test_a_job_whose_inputs_are_gone_is_left_alone(pool: Pool) -> None:
     assert gone != kept
 
 
-@pytest.mark.soak
 async def test_the_last_ones_only_and_a_replay_changes_nothing(pool: Pool) -> None:
     pool.hub.hub.settings.recheck_max = 2
     past = await pool.believed('"wrong"', '"wrong"', '"wrong"')
@@ -362,7 +351,6 @@ async def test_the_last_ones_only_and_a_replay_changes_nothing(pool: Pool) -> No
     )
 
 
-@pytest.mark.soak
 async def test_results_are_checked_again_as_their_submitter_compares_them(pool: Pool) -> None:
     """Within the tolerance; and not at all where only a function of the submitter's could tell."""
     near, far = await pool.believed("0.5", "0.6", compare="tolerance:1e-6")

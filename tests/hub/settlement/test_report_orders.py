@@ -47,7 +47,6 @@ async def tell(bench: Bench, job_id: str, order: tuple[str, ...]) -> list[str]:
     return verdicts
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(110)
 async def test_every_order_of_what_can_happen(tmp_path: Path) -> None:
     bench = Bench(tmp_path)

@@ -210,7 +210,6 @@ async def test_a_tie_waits_where_a_third_owner_could_break_it(hub: HubDouble) ->
     assert await is_being_checked(sam, job_id)
 
 
-@pytest.mark.soak
 async def test_a_program_whose_results_tie_again_and_again_is_not_run_twice(hub: HubDouble) -> None:
     sam, nodes = await crowd(hub, 2)
     for _ in range(hub.hub.settings.verify_ties_max):

@@ -151,7 +151,6 @@ async def _one_more_job(sam: httpx2.AsyncClient, nodes: list[NodeDouble]) -> Non
         await node.report(attempt_id, result='"wrong"' if node is nodes[0] else '"right"')
 
 
-@pytest.mark.soak
 async def test_one_owner_has_one_word_however_many_nodes(hub: HubDouble) -> None:
     sam = await hub.account("sam", "submitter")
     pia, otto = await hub.account("pia", "provider"), await hub.account("otto", "provider")
@@ -223,7 +222,6 @@ async def test_results_that_always_differ_are_nobodys_fault(hub: HubDouble) -> N
     assert (await job(sam, again))["verdict"] == "unchecked", "what varies is not checked a second time"
 
 
-@pytest.mark.soak
 async def test_who_insists_on_a_quorum_gets_no_other_result(hub: HubDouble) -> None:
     sam, nodes = await crowd(hub, 6)
     reply = (await sam.post("/jobs", json=body(spec=HOUR) | {"verify": "quorum:3"})).json()
@@ -249,7 +247,6 @@ async def test_a_quorum_is_reached_and_paid(hub: HubDouble) -> None:
     assert [try_["charge"] for try_ in done["tries"]] == [CHARGE, None, CHARGE, CHARGE]
 
 
-@pytest.mark.soak
 async def test_confidence_takes_as_many_as_it_needs(hub: HubDouble) -> None:
     sam, nodes = await crowd(hub, 4)
     reply = (await sam.post("/jobs", json=body(spec=HOUR) | {"confidence": 0.999})).json()
@@ -280,7 +277,6 @@ async def test_a_strict_job_that_nobody_confirms_expires_without_a_charge(hub: H
     assert await purses(hub, sam) == (GRANT, 0, 0)
 
 
-@pytest.mark.soak
 async def test_files_and_printed_text_are_part_of_a_result(hub: HubDouble) -> None:
     sam, nodes = await crowd(hub, 4)
     [job_id] = await submit(sam, spec=HOUR)
@@ -348,7 +344,6 @@ async def test_output_of_runs_that_only_confirm_is_not_shown(hub: HubDouble) -> 
     assert await logged(sam, job_id) == "right\n"
 
 
-@pytest.mark.soak
 async def test_one_submitter_alone_puts_nobody_on_probation(hub: HubDouble) -> None:
     sam, nodes = await crowd(hub, 3)
     for _ in range(4):
@@ -360,7 +355,6 @@ async def test_one_submitter_alone_puts_nobody_on_probation(hub: HubDouble) -> N
     assert (seen["probation_at_ms"] is not None, seen["banned_at_ms"]) == (True, None)
 
 
-@pytest.mark.soak
 async def test_what_varies_for_one_submitter_is_checked_for_another(hub: HubDouble) -> None:
     sam, nodes = await crowd(hub, 6)
     [job_id] = await submit(sam, spec=HOUR)

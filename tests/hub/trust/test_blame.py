@@ -67,7 +67,6 @@ async def pool(any_hub: HubDouble) -> Pool:
     return pool
 
 
-@pytest.mark.soak
 async def test_two_owners_nodes_that_cannot_run_it_blame_the_job(pool: Pool) -> None:
     [job_id] = await submit(pool.sam)
     await pool.tried(job_id, "pia1", **UNABLE)
@@ -84,7 +83,6 @@ async def test_two_owners_nodes_that_cannot_run_it_blame_the_job(pool: Pool) -> 
     assert (await job(pool.sam, again))["state"] == "succeeded", "nobody rests for it"
 
 
-@pytest.mark.soak
 async def test_a_node_is_at_fault_once_others_have_done_the_job(pool: Pool) -> None:
     [job_id] = await submit(pool.sam, verify="quorum:2")
     await pool.tried(job_id, "pia1", **UNABLE)
@@ -102,7 +100,6 @@ async def test_a_node_is_at_fault_once_others_have_done_the_job(pool: Pool) -> N
     await _consistent(pool)
 
 
-@pytest.mark.soak
 async def test_a_run_on_the_submitters_own_node_blames_nobody(pool: Pool) -> None:
     """Its submitter may say of it what it likes."""
     for _ in range(3):

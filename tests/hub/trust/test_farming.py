@@ -83,7 +83,6 @@ async def test_nor_does_any_other_way_to_name_ones_friends(hub: HubDouble, subte
             assert [(await known(hub, node))["streak"] for node in friends] == [0, 0]
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize(
     ("claimed", "asked"),
     [({"ram_mb": 3_000_000}, {"ram_mb": 2_900_000}), ({"python": "3.29"}, {"python": "3.29"})],
@@ -113,7 +112,6 @@ async def test_where_the_pool_chose_it_counts_and_in_a_small_pool_too(hub: HubDo
         assert (await known(hub, node))["streak"] >= 1, "a tag that everybody has is no choice"
 
 
-@pytest.mark.soak
 async def test_a_later_check_by_a_friend_counts_as_little(hub: HubDouble) -> None:
     sam = await hub.account("sam", "submitter")
     [first] = await lend(hub, "club")

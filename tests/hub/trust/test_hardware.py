@@ -200,7 +200,6 @@ async def test_slow_cores_are_priced_as_slow_cores(pool: HubDouble) -> None:
     assert grant.price == reference("cpu-slow") < reference("cpu")
 
 
-@pytest.mark.soak
 async def test_a_node_whose_jobs_run_four_times_slower_is_retiered_whatever_it_measures(
     pool: HubDouble,
 ) -> None:
@@ -222,7 +221,6 @@ async def test_a_node_whose_jobs_run_four_times_slower_is_retiered_whatever_it_m
         assert await retierings(pool, node) == []
 
 
-@pytest.mark.soak
 async def test_an_honest_noisy_node_stays_what_it_is(pool: HubDouble) -> None:
     sam, sue = await pool.account("sam", "submitter"), await pool.account("sue", "submitter")
     fleet = await fleet_of(pool)
@@ -234,7 +232,6 @@ async def test_an_honest_noisy_node_stays_what_it_is(pool: HubDouble) -> None:
     assert seen["hardware"]["compared_jobs"] >= 12
 
 
-@pytest.mark.soak
 async def test_one_submitter_alone_cannot_lower_a_node_that_measures_well(pool: HubDouble) -> None:
     sam = await pool.account("sam", "submitter")
     fleet = await fleet_of(pool)
@@ -245,7 +242,6 @@ async def test_one_submitter_alone_cannot_lower_a_node_that_measures_well(pool: 
     assert await retierings(pool, fleet[0]) == []
 
 
-@pytest.mark.soak
 async def test_a_node_that_does_not_answer_is_lowered_by_its_jobs(pool: HubDouble) -> None:
     sam = await pool.account("sam", "submitter")
     fleet = await fleet_of(pool)
@@ -292,7 +288,6 @@ async def test_another_hubs_verdict_is_followed(pool: HubDouble) -> None:
     assert pool.hub.registry.fleet.profile(node.node_id).capacity.tier == "rtx-3050"
 
 
-@pytest.mark.soak
 async def test_a_node_that_changes_hubs_keeps_its_tier(tmp_path: Path, migrated_url: str) -> None:
     clock = FakeClock()
     async with (

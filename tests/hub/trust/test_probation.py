@@ -120,7 +120,6 @@ async def town(hub: HubDouble) -> Town:
     return town
 
 
-@pytest.mark.soak
 async def test_a_framed_node_is_tested_and_cleared(town: Town) -> None:
     await town.frame()
     known = await town.known()
@@ -136,7 +135,6 @@ async def test_a_framed_node_is_tested_and_cleared(town: Town) -> None:
     assert {"node.probation", "node.cleared"} <= {event["action"] for event in told}
 
 
-@pytest.mark.soak
 async def test_no_node_can_tell_a_test_from_a_job(town: Town) -> None:
     await town.frame()
     grant = await town.probe('"right"')
@@ -178,7 +176,6 @@ async def key_of(hub: HubDouble, name: str) -> httpx2.AsyncClient:
     return hub.client(key.json()["key"])
 
 
-@pytest.mark.soak
 async def test_what_was_right_long_ago_may_be_wrong_today_and_tests_nobody(town: Town) -> None:
     await town.frame()
     town.hub.hub.clock.advance(round(town.hub.hub.settings.probe_age_s * 1000))  # type: ignore[attr-defined]
@@ -189,7 +186,6 @@ async def test_what_was_right_long_ago_may_be_wrong_today_and_tests_nobody(town:
     assert (await town.known())["probation_at_ms"] is not None
 
 
-@pytest.mark.soak
 async def test_where_there_is_nothing_to_test_it_with_it_stays_on_probation(town: Town) -> None:
     town.hub.hub.settings.ban_submitter_days = 10_000
     await town.frame()
@@ -199,7 +195,6 @@ async def test_where_there_is_nothing_to_test_it_with_it_stays_on_probation(town
     assert (known["probation_at_ms"] is not None, known["banned_at_ms"]) == (True, None)
 
 
-@pytest.mark.soak
 async def test_programs_that_varied_since_are_no_tests(town: Town) -> None:
     await town.frame()
     rows = [(row.account_id, row.spec_digest) for row in await all_jobs(town.hub)]
@@ -212,7 +207,6 @@ async def test_programs_that_varied_since_are_no_tests(town: Town) -> None:
     assert not (await probes.send_due(town.hub.hub)).requeued
 
 
-@pytest.mark.soak
 async def test_who_sends_many_jobs_is_drawn_no_more_often(
     town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,7 +229,6 @@ async def test_who_sends_many_jobs_is_drawn_no_more_often(
     assert {row.id for row in draws} == {row.id for row in rows}
 
 
-@pytest.mark.soak
 async def test_what_its_submitter_had_friends_confirm_is_no_test(town: Town) -> None:
     await town.frame()
     assert await candidates(town)

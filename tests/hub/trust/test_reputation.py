@@ -172,7 +172,6 @@ async def two_hubs(folder: Path, url: str, clock: FakeClock) -> AsyncIterator[tu
         yield a, b
 
 
-@pytest.mark.soak
 async def test_two_hubs_agree(tmp_path: Path, migrated_url: str) -> None:
     clock = FakeClock()
     async with two_hubs(tmp_path, migrated_url, clock) as (a, b):
@@ -191,7 +190,6 @@ async def test_two_hubs_agree(tmp_path: Path, migrated_url: str) -> None:
                 await asyncio.sleep(0.01)
 
 
-@pytest.mark.soak
 async def test_newcomers_have_one_job_of_others_at_a_time(tmp_path: Path) -> None:
     async with running_hub(tmp_path, dues_successes=1) as hub:
         cast = await people(hub)

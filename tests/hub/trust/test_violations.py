@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from computepool.core.money.money import CREDIT
 from computepool.hub.identity.access import POOL_ACCOUNT
 from tests.hub.settlement import test_rechecks as rechecks
@@ -36,7 +34,6 @@ async def test_a_nodes_owner_is_told_of_each_strike_of_the_probation_and_of_the_
     assert not {"node.struck", "node.probation"} & {one["action"] for one in theirs}
 
 
-@pytest.mark.soak
 async def test_nobody_gets_at_the_pools_own_account(pool: Pool) -> None:
     await pool.believed('"right"')
     await pool.strike()

@@ -203,7 +203,6 @@ FAILURES: list[tuple[type[ComputeJob[State]], str, str]] = [
 ]
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize(
     ("job_class", "do", "words"), FAILURES, ids=lambda v: v if isinstance(v, str) else v.__name__
 )
@@ -223,7 +222,6 @@ class FailsLate(ComputeJob[State]):
         raise ValueError("in the end")
 
 
-@pytest.mark.soak
 def test_the_files_of_a_failed_job_are_there_to_look_at(pool: Pool) -> None:
     future = pool.submit_job(FailsLate, State(text="x"))
     with pytest.raises(JobFailed, match="in the end"):
@@ -233,7 +231,6 @@ def test_the_files_of_a_failed_job_are_there_to_look_at(pool: Pool) -> None:
     assert pool.artifacts.get_bytes(file.digest) == b"half of it"
 
 
-@pytest.mark.soak
 def test_the_first_report_stands_when_the_second_is_refused_and_caught(pool: Pool) -> None:
     report = pool.submit_job(Reports, State(text="x", do="twice_caught")).result(60)
     assert (report.payload, report.outputs) == ({"n": 1}, ())
@@ -257,14 +254,12 @@ class Leftovers(ComputeJob[State]):
         self.report_compute_success({"folders": len(left), "cwd": os.listdir()})
 
 
-@pytest.mark.soak
 def test_a_work_folder_is_the_jobs_own_and_goes_with_it(pool: Pool) -> None:
     """The second job is served by the same warm worker."""
     seen = [pool.submit_job(Leftovers, State(text="")).result(60)["folders"] for _ in range(2)]
     assert seen == [1, 1]
 
 
-@pytest.mark.soak
 def test_a_class_of_an_installed_package_travels_unless_the_job_brings_the_package(
     pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,7 +319,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.soak
 def test_everything_may_be_defined_in_the_script_itself(class_pool: RealPool, tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text(SCRIPT)
     env = {**os.environ, "COMPUTEPOOL_HUB": class_pool.hubs[0].url, "COMPUTEPOOL_KEY": class_pool.admin_key}
@@ -349,7 +343,6 @@ class MoreState(State):
     more: int = 0
 
 
-@pytest.mark.soak
 def test_where_the_state_says(pool: Pool) -> None:
     """Nobody else is there, so what is excluded waits, and says for what."""
     excluded: list[dict[str, Any]] = [

@@ -85,7 +85,6 @@ def test_every_key_has_one_outcome_and_files_come_with_their_reports(pool: Pool,
     assert wanted[2].job_key == "", "the caller's states are not touched"
 
 
-@pytest.mark.soak
 def test_keys_are_registered_before_any_job_and_specs_are_shared(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,7 +153,6 @@ with connect() as pool:
 """
 
 
-@pytest.mark.soak
 def test_a_submitter_that_is_killed_in_the_middle_is_continued(class_pool: RealPool, pool: Pool) -> None:
     env = {**os.environ, "COMPUTEPOOL_HUB": class_pool.hubs[0].url, "COMPUTEPOOL_KEY": class_pool.admin_key}
     child = subprocess.Popen([sys.executable, "-c", SUBMITTER], env=env, cwd=Path(__file__).parents[3])
@@ -176,7 +174,6 @@ def test_a_submitter_that_is_killed_in_the_middle_is_continued(class_pool: RealP
     made.collector.cancel()
 
 
-@pytest.mark.soak
 def test_two_submitters_of_one_group_do_not_disturb_each_other(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,7 +194,6 @@ def test_two_submitters_of_one_group_do_not_disturb_each_other(
     made.collector.cancel()
 
 
-@pytest.mark.soak
 def test_what_cannot_be_made_is_told_to_the_collector(pool: Pool) -> None:
     mixed = [LengthState(job_key="bad", required_host_tags=("no such tag!" * 20,)), *states(1)]
     made = submit_compute_job_group(pool, Length, mixed, return_home_when_complete=False)
@@ -208,7 +204,6 @@ def test_what_cannot_be_made_is_told_to_the_collector(pool: Pool) -> None:
     assert summary.failures["bad"] == made.failures["bad"]
 
 
-@pytest.mark.soak
 def test_a_full_quota_fails_no_key_for_good(
     class_pool: RealPool, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,7 +280,6 @@ def test_what_is_wrong_for_all_is_said_before_there_is_a_group(pool: Pool, call:
     assert len(pool.groups.list(limit=1000)) == before
 
 
-@pytest.mark.soak
 def test_home_is_found_by_the_states_the_environment_or_this_machine(
     pool: Pool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -307,7 +301,6 @@ def test_home_is_found_by_the_states_the_environment_or_this_machine(
     assert home() == NODE
 
 
-@pytest.mark.soak
 def test_jobs_are_told_where_home_is_and_may_run_there_if_their_state_says_so(pool: Pool) -> None:
     made = submit_compute_job_group(pool, Length, states(2, allow_home_compute=True), home=NODE)
     made.drain(60)
@@ -315,7 +308,6 @@ def test_jobs_are_told_where_home_is_and_may_run_there_if_their_state_says_so(po
     assert pool.groups.get(made.group_id).complete
 
 
-@pytest.mark.soak
 def test_somebody_with_one_machine_is_told_why_nothing_will_run(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

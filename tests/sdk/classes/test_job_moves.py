@@ -116,7 +116,6 @@ def test_state_and_registered_files_arrive_before_the_job_does(pool: Pool, tmp_p
     assert pool.jobs.get(future.job_id).retries == 0, "a move is no failure"
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize(
     ("job_class", "words"), [(Nowhere, "has no on_arrival"), (TooLate, "a move would lose its report")]
 )
@@ -125,7 +124,6 @@ def test_a_move_that_would_lose_something_is_refused(pool: Pool, job_class: Any,
         pool.submit_job(job_class, TripState()).result(60)
 
 
-@pytest.mark.soak
 def test_a_lost_host_costs_what_came_after_the_checkpoint(
     pool: Pool, other: AgentProcess, tmp_path: Path
 ) -> None:

@@ -43,7 +43,6 @@ def start(hub: FakeHub, code: str, **streams: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", program], **streams)  # type: ignore[call-overload,no-any-return]
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("what", ENDINGS)
 def test_a_program_ends_whatever_it_left_open(hub: FakeHub, what: str) -> None:
     hub.hold = True
@@ -54,7 +53,6 @@ def test_a_program_ends_whatever_it_left_open(hub: FakeHub, what: str) -> None:
         program.kill()
 
 
-@pytest.mark.soak
 def test_a_program_that_ends_gives_the_terminal_its_cursor_back(hub: FakeHub) -> None:
     hub.hold = True
     terminal, inside = pty.openpty()

@@ -55,7 +55,6 @@ def test_an_impossible_job_is_said_at_submission_and_in_the_timeout(
     future.cancel()
 
 
-@pytest.mark.soak
 def test_another_python_is_said(pool: Pool, caplog: pytest.LogCaptureFixture) -> None:
     spec = pool.options().program(["true"])
     other = spec.model_copy(update={"needs": spec.needs.model_copy(update={"python": "3.9"})})
@@ -66,7 +65,6 @@ def test_another_python_is_said(pool: Pool, caplog: pytest.LogCaptureFixture) ->
     pool.jobs.cancel(job_id)
 
 
-@pytest.mark.soak
 def test_it_is_refused_where_that_is_wanted(pool: Pool) -> None:
     with pytest.raises(Conflict, match="No node can run this"):
         pool.submit(pow, 2, 10, ram=HUGE, impossible="refuse").result(timeout=SOON_S)
@@ -89,7 +87,6 @@ async def awaited(pool: Pool, job_id: str) -> None:
     await pool.future(job_id)
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("name", WAITS)
 def test_every_wait_says_why_and_says_it_once(
     pool: Pool, caplog: pytest.LogCaptureFixture, name: str
@@ -110,7 +107,6 @@ def test_every_wait_says_why_and_says_it_once(
     assert len(set(lines)) == len(lines)
 
 
-@pytest.mark.soak
 def test_a_map_says_why(pool: Pool, caplog: pytest.LogCaptureFixture) -> None:
     run = pool.map(abs, [1, -2], ram=HUGE)
     with pytest.raises(TimeoutError, match="No node can run this"):
@@ -119,7 +115,6 @@ def test_a_map_says_why(pool: Pool, caplog: pytest.LogCaptureFixture) -> None:
     run.close()
 
 
-@pytest.mark.soak
 def test_what_runs_or_changes_in_numbers_only_is_not_told() -> None:
     said: list[str] = []
     notice = waiting.WaitNotice(lambda: "", say=said.append)

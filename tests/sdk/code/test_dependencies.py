@@ -105,13 +105,11 @@ def test_a_script_that_lists_its_packages_installs_no_others(folder: Path, pool:
     assert not found.packages
 
 
-@pytest.mark.soak
 def test_a_quote_uploads_nothing(hub: FakeHub, pool: Pool, folder: Path) -> None:
     pool.quote(folder / "script.py")
     assert not hub.blobs
 
 
-@pytest.mark.soak
 def test_a_function_brings_what_its_body_imports(hub: FakeHub, pool: Pool, folder: Path) -> None:
     hub.hold = True
 
@@ -153,7 +151,6 @@ def test_packages_are_found_in_code_globals_and_arguments(hub: FakeHub, pool: Po
     assert not last_spec(hub).dependencies
 
 
-@pytest.mark.soak
 def test_what_was_installed_from_elsewhere_is_not_asked_of_an_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,7 +192,6 @@ def install(folder: Path, name: str, version: str, **more: str) -> None:
         (info / file).write_text(text)
 
 
-@pytest.mark.soak
 @pytest.mark.process
 def test_the_sdk_works_from_a_folder_on_the_path(tmp_path: Path) -> None:
     """Everything installed into one folder, and an interpreter that knows nothing else."""

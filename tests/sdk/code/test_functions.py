@@ -63,7 +63,6 @@ def test_own_modules_travel_by_value(own_modules: types.ModuleType) -> None:
     assert not cloudpickle.list_registry_pickle_by_value()  # others in the process are not disturbed
 
 
-@pytest.mark.soak
 def test_instances_of_own_classes_travel_as_arguments(own_modules: types.ModuleType) -> None:
     data = pickle_arguments((own_modules.Box(2), [own_modules.Box(3)]), {})
     function = pickle_function(lambda packed: __import__("pickle").loads(packed)[0][1][0].area())
@@ -169,7 +168,6 @@ def test_recursive_functions_are_fine() -> None:
     assert cache.pickled(factorial) is first
 
 
-@pytest.mark.soak
 def test_the_cache_is_bounded() -> None:
     cache = FunctionCache()
     for number in range(300):

@@ -95,14 +95,12 @@ def test_only_the_guilty_items_fail(real: Pool, tmp_path: Path) -> None:
     assert sorted(int(line["key"]) for line in lines) == list(range(100))
 
 
-@pytest.mark.soak
 def test_a_map_that_raises_everywhere_has_failed_everywhere(real: Pool) -> None:
     for retries in (0, 1):
         list(real.map(int, ["x"] * 20, chunksize=10, retries=retries, return_exceptions=True, progress=False))
         assert real.groups.list(limit=1)[0].counts == {"failed": 20}
 
 
-@pytest.mark.soak
 def test_an_items_files_are_its_own(real: Pool) -> None:
     run = real.map(writing, range(120), chunksize=60, progress=False)
     assert list(run) == list(range(120))
@@ -111,7 +109,6 @@ def test_an_items_files_are_its_own(real: Pool) -> None:
     assert [len(names) for names in files] == [1, 1, 1]
 
 
-@pytest.mark.soak
 def test_grid_search_finds_there_what_it_finds_here(real: Pool) -> None:
     """The node sees scikit-learn where it is installed here, instead of installing it."""
     features, classes = load_iris(return_X_y=True)

@@ -240,7 +240,6 @@ def test_sealing_is_asked_for_or_always_or_not() -> None:
         keys.recipient("AAAA")
 
 
-@pytest.mark.soak
 def test_a_passphrase_locks_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     made = keys.init(passphrase="open sesame")
     sealed = sealing.seal_bytes(b"treasure", to=sealing.public_bytes(made.public), about=ABOUT)

@@ -21,7 +21,7 @@ from computepool.sdk.jobs import mapping
 from computepool.sdk.jobs.bundles import BUNDLE_BYTES_MAX, BUNDLE_MAX, RESULT_CHARS_MAX, Sizer, Task
 from tests.sdk.fake_hub import FakeHub
 
-SOON_S = 60
+SOON_S = 10
 
 
 def double(number: int) -> int:
@@ -141,7 +141,6 @@ def test_large_results_stay_few(hub: FakeHub, pool: Pool) -> None:
 # ---------------------------------------------------------------- end to end
 
 
-@pytest.mark.soak
 def test_items_travel_together_and_results_come_in_order(hub: FakeHub, pool: Pool) -> None:
     assert list(pool.map(double, range(20_000))) == [2 * n for n in range(20_000)]
     assert sum(sizes(hub)) == 20_000
@@ -234,7 +233,6 @@ def test_what_all_would_share_is_not_tried_item_by_item(hub: FakeHub, pool: Pool
     assert len(hub.jobs) == 2
 
 
-@pytest.mark.soak
 def test_items_that_leave_files_have_jobs_of_their_own(hub: FakeHub, pool: Pool) -> None:
     real = hub.run
 
@@ -311,7 +309,6 @@ def test_maps_in_one_group_are_told_apart(hub: FakeHub, pool: Pool) -> None:
 # ---------------------------------------------------------------- a million items
 
 
-@pytest.mark.soak
 def test_items_are_read_lazily_and_memory_stays_bounded(hub: FakeHub, pool: Pool) -> None:
     """Of a million items, only what may be on its way is read; what was taken is forgotten."""
     read = 0

@@ -13,7 +13,7 @@ from computepool import Pool
 from computepool.core.jobs.lifecycle import JobState
 from tests.sdk.fake_hub import FakeHub
 
-SOON_S = 60
+SOON_S = 10
 
 
 def test_submit_takes_every_keyword_for_the_function(pool: Pool) -> None:
@@ -143,7 +143,6 @@ def test_map_sends_several_to_a_job_if_asked(hub: FakeHub, pool: Pool) -> None:
     assert [job["item"].bundled for job in hub.jobs.values()] == [30, 30, 30, 10]
 
 
-@pytest.mark.soak
 def test_map_reads_all_items_at_once_and_its_results_outlive_the_executor(hub: FakeHub, pool: Pool) -> None:
     items = iter(range(25_000))
     with pool.executor() as executor:

@@ -35,7 +35,6 @@ def _own_pool(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joblib_backend, "_default", pool)
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("order", [("computepool", "joblib"), ("joblib", "computepool")])
 def test_the_name_is_known_whoever_is_imported_first(order: tuple[str, str]) -> None:
     """And importing computepool loads neither joblib nor the SDK."""

@@ -106,7 +106,6 @@ sys.stdin.readline()
 """
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("how", ["raise KeyboardInterrupt", "pool.close()", ""])
 def test_a_map_that_is_left_open_says_once_that_its_jobs_go_on(hub: FakeHub, how: str) -> None:
     hub.hold = True

@@ -42,7 +42,6 @@ def notebook(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sent]:
         sys.displayhook, sys.excepthook = hooks
 
 
-@pytest.mark.soak
 def test_a_notebook_gets_one_output_that_is_replaced(
     notebook: Sent, pool: Pool, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -55,13 +54,11 @@ def test_a_notebook_gets_one_output_that_is_replaced(
     assert not capsys.readouterr().err
 
 
-@pytest.mark.soak
 def test_a_notebook_can_be_spared_it(notebook: Sent, pool: Pool) -> None:
     assert sum(pool.map(abs, range(10), progress=False)) == 45
     assert not notebook.messages
 
 
-@pytest.mark.soak
 def test_a_label_is_text(notebook: Sent) -> None:
     bar = Bar("<script>", total=None)
     bar.add(3)

@@ -36,7 +36,6 @@ def read(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.txt")}
 
 
-@pytest.mark.soak
 def test_slices_of_two_calls_share_a_named_group_and_keep_apart(
     class_pool: RealPool, pool: Pool, part: Path, tmp_path: Path
 ) -> None:
@@ -60,7 +59,6 @@ def test_slices_of_two_calls_share_a_named_group_and_keep_apart(
     assert (group.total, group.succeeded) == (4, 4)
 
 
-@pytest.mark.soak
 def test_the_sdk_runs_slices_and_joins_groups_by_name(pool: Pool, part: Path, tmp_path: Path) -> None:
     outcomes = pool.run(part, ["sdk"], slices=3, group="of the sdk")
     files = [path.read_text() for outcome in outcomes for path in outcome.download(tmp_path / outcome.job_id)]

@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import computepool
 
 PAGE = Path(__file__).parents[3] / "docs/checkpoints.md"
@@ -17,7 +15,6 @@ PAGE = Path(__file__).parents[3] / "docs/checkpoints.md"
 LEFT, TOTAL = f"999 {sum(step * step for step in range(999))}", str(sum(step * step for step in range(1000)))
 
 
-@pytest.mark.soak
 def test_the_example_saves_and_goes_on(tmp_path: Path) -> None:
     code = re.findall(r"```python\n(.+?)```", PAGE.read_text(), re.S)[0]
     saved = tmp_path / "checkpoints"

@@ -95,7 +95,6 @@ def test_every_value_comes_back_equal_and_of_the_same_type(value: Any) -> None:
     assert same(decode(text), value)
 
 
-@pytest.mark.soak
 @given(_values)
 def test_the_text_of_a_value_is_stable(value: Any) -> None:
     assert encode(decode(encode(value))) == encode(value)

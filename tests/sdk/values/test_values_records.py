@@ -147,7 +147,6 @@ def typed(value: Any) -> Any:
     return type(value), value
 
 
-@pytest.mark.soak
 @given(_objects)
 def test_objects_come_back_equal_and_of_the_same_class(value: Any) -> None:
     text = encode(value)

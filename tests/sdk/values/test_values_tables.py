@@ -466,7 +466,6 @@ for name, text in json.load(sys.stdin).items():
 """
 
 
-@pytest.mark.soak
 def test_a_short_text_takes_little_memory() -> None:
     texts = {name: json.dumps(tree) for name, tree in BOMBS.items()}
     ran = subprocess.run(

@@ -16,10 +16,11 @@ from computepool.core.words import byte_size
 from computepool.hub.artifacts import inline_rows
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.context import Hub, StorageUsage
-from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.groups import rows as group_rows
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import NodePrincipal, Principal
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.threads import in_thread
 from computepool.protocol.nodes.nodes import LOG_SENT_MIN, OutputRef
 
@@ -209,7 +210,7 @@ def hand_over(
 def keep_of_failed(
     hub: Hub,
     tx: Tx,
-    job: AnyRow,
+    job: JobRow,
     *,
     files: Sequence[OutputRef],
     sizes: Mapping[str, int],

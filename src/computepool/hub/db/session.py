@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
-from sqlalchemy import Connection, Engine, Row
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from computepool.core.errors import Unavailable
@@ -42,8 +42,8 @@ logger = logging.getLogger(__name__)
 _TRIES = 3
 T = TypeVar("T")
 
-#: A row of any query; services see rows and connections only under these names.
-AnyRow: TypeAlias = Row[*tuple[Any, ...]]
+#: A row of any query, where it has no type of its own yet.
+AnyRow: TypeAlias = Any
 #: What follows from a commit: who is told, and of what.
 _News: TypeAlias = tuple[Callable[[Any], None], Any]
 

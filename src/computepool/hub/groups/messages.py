@@ -9,9 +9,10 @@ from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, AttemptState
 from computepool.hub.artifacts import storage_quota
 from computepool.hub.artifacts.inline_rows import size_of
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.groups import groups, message_rows
 from computepool.hub.groups import rows as group_rows
+from computepool.hub.groups.message_rows import MessageRow
 from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
@@ -38,8 +39,7 @@ def _receive(
     attempt = attempt_rows.lock_attempts(tx, [attempt_id]).get(attempt_id)
     if job is None or attempt is None or attempt.node_id != node.node_id:
         raise NotFound("This node holds no such attempt.")
-    which = {"job_id": job.id, "attempt_no": attempt.number}
-    known = message_rows.find(tx.connection, **which, seq=request.seq)
+    known = message_rows.find(tx.connection, job_id=job.id, attempt_no=attempt.number, seq=request.seq)
     if known is not None:
         return MessageReply(number=known.number)  # the answer to the first time was lost
     if AttemptState(attempt.state) not in LIVE_ATTEMPT:
@@ -48,12 +48,19 @@ def _receive(
         raise Conflict("The job is in no group, so there is no collector to tell.")
     if checkpoints.spec_of(hub, tx, job).seal_to is not None:
         raise Conflict("The hub could read it, and the job is sealed.")
-    if message_rows.count_of(tx.connection, **which) >= hub.settings.messages_max:
+    sent = message_rows.count_of(tx.connection, job_id=job.id, attempt_no=attempt.number)
+    if sent >= hub.settings.messages_max:
         raise Conflict(f"An attempt may send {hub.settings.messages_max} messages.")
     storage_quota.check_words(hub, tx.connection, job.account_id, more=size_of(request.value))
     group_rows.lock_group(tx, job.group_id)
     number = message_rows.insert(
-        tx, group_id=job.group_id, account_id=job.account_id, **which, seq=request.seq, value=request.value
+        tx,
+        group_id=job.group_id,
+        account_id=job.account_id,
+        job_id=job.id,
+        attempt_no=attempt.number,
+        seq=request.seq,
+        value=request.value,
     )
     tx.touch(f"messages:{job.group_id}")
     return MessageReply(number=number)
@@ -83,7 +90,7 @@ async def page(
     return MessagePage(messages=found, cursor=found[-1].number)
 
 
-def views(connection: Connection, rows: Sequence[AnyRow]) -> list[MessageView]:
+def views(connection: Connection, rows: Sequence[MessageRow]) -> list[MessageView]:
     keys = {row.id: row.key for row in job_rows.get_jobs(connection, sorted({row.job_id for row in rows}))}
     return [
         MessageView(

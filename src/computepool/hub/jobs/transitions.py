@@ -17,9 +17,10 @@ from computepool.core.jobs.lifecycle import (
     RetryLimits,
     after_failure,
 )
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.jobs import attempt_rows, dependency_rows
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import checkpoints, child_rows
 from computepool.hub.money import holds
 
@@ -42,7 +43,7 @@ class Effects:
 
 def job_event(
     tx: Tx,
-    job: AnyRow,
+    job: JobRow,
     after: JobState,
     *,
     actor: str,
@@ -74,7 +75,7 @@ def job_event(
 
 
 def finish(
-    tx: Tx, job: AnyRow, state: JobState, *, actor: str, reason: Reason, effects: Effects, **changes: Any
+    tx: Tx, job: JobRow, state: JobState, *, actor: str, reason: Reason, effects: Effects, **changes: Any
 ) -> bool:
     """End a job that did not succeed; what depends on it ends too."""
     if not job_rows.finish(tx, job.id, state=state, reason=reason, **changes):
@@ -101,7 +102,7 @@ def end_children(tx: Tx, parent_ids: Sequence[str], effects: Effects) -> None:
             finish(tx, child, JobState.CANCELLED, actor="hub", reason=Reason.PARENT_ENDED, effects=effects)
 
 
-def _end_comparison(tx: Tx, job: AnyRow, effects: Effects) -> None:
+def _end_comparison(tx: Tx, job: JobRow, effects: Effects) -> None:
     """Nobody needs the answer any more, and the submitter need not pay for it."""
     if job.comparing is None:
         return
@@ -110,7 +111,7 @@ def _end_comparison(tx: Tx, job: AnyRow, effects: Effects) -> None:
         finish(tx, hub_job, JobState.CANCELLED, actor="hub", reason=reason, effects=effects)
 
 
-def _end_attempts(tx: Tx, job: AnyRow, effects: Effects) -> None:
+def _end_attempts(tx: Tx, job: JobRow, effects: Effects) -> None:
     for attempt in attempt_rows.live_attempts_of_job(tx.connection, job.id):
         attempt_rows.end_attempt(
             tx, attempt.id, state=AttemptState.CANCELLED, reason=Reason.CANCELLED_BY_USER
@@ -147,7 +148,7 @@ def release_dependents(tx: Tx, job_ids: Sequence[str], effects: Effects) -> None
 
 def attempt_failed(
     tx: Tx,
-    job: AnyRow,
+    job: JobRow,
     *,
     attempt_no: int,
     reason: Reason,
@@ -204,7 +205,7 @@ def attempt_failed(
 
 
 def requeue(
-    tx: Tx, job: AnyRow, *, attempt_no: int, reason: Reason, actor: str, effects: Effects, **changes: Any
+    tx: Tx, job: JobRow, *, attempt_no: int, reason: Reason, actor: str, effects: Effects, **changes: Any
 ) -> None:
     """The job waits again, unless it has moved on since this attempt."""
     if job_rows.requeue(tx, job.id, attempt_no=attempt_no, reason=reason.value, **changes):

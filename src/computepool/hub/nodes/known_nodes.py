@@ -6,24 +6,22 @@ those that poll another hub or went away a short while ago. Of these a copy is k
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from computepool.core.placement.gates import could_run
 from computepool.core.resources import Shape
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.db.session import Connection
 from computepool.hub.nodes import owner_rules
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.trust import reputation_rows
 from computepool.protocol.nodes.nodes import Profile
 
 
 def could_others(hub: Hub, shape: Shape, owners: frozenset[str]) -> bool:
     """Whether a node of an owner beside these could run it if it had nothing else to do."""
-    wanted = Shape(
-        shape.requirements,
-        shape.account,
-        ceiling=shape.ceiling,
-        avoid_owners=shape.avoid_owners | owners,
-    )
+    wanted = replace(shape, avoid_node="", avoid_owners=shape.avoid_owners | owners)
     fleets = (hub.registry.fleet, hub.elsewhere.fleet)
     return any(bool(could_run(fleet, wanted, slice(0, fleet.rows)).any()) for fleet in fleets)
 
@@ -35,7 +33,7 @@ async def refresh(hub: Hub) -> None:
     here, most = hub.registry.fleet, hub.settings.verify_known_max
     absent = [node_id for node_id in seen if node_id not in here][:most]
 
-    def load(connection: Connection) -> tuple[list[AnyRow], set[str]]:
+    def load(connection: Connection) -> tuple[list[NodeRow], set[str]]:
         known = reputation_rows.load(connection, absent)
         banned = {node_id for node_id, reputation in known.items() if reputation.banned_at_ms}
         return list(node_rows.get_nodes(connection, absent)), banned
@@ -47,7 +45,7 @@ async def refresh(hub: Hub) -> None:
         _note(hub, row, banned=row.id in banned)
 
 
-def _note(hub: Hub, row: AnyRow, *, banned: bool) -> None:
+def _note(hub: Hub, row: NodeRow, *, banned: bool) -> None:
     known, said = hub.elsewhere, f"{row.profile} {row.rules} {banned}"
     if known.said.get(row.id) == said:
         return

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, TERMINAL, AttemptState, JobState, Reason
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.jobs import attempt_rows, transitions
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.attempt_rows import OwnedAttempt
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import checkpoint_rows
 from computepool.hub.jobs.transitions import Effects
 from computepool.hub.memory.registry import NodeSession
@@ -140,7 +142,9 @@ def end_attempts(hub: Hub, tx: Tx, attempt_ids: list[str], *, reason: Reason) ->
     return follow_ups.follow(hub, tx, effects)
 
 
-def _end_attempt(hub: Hub, tx: Tx, attempt: AnyRow, *, job: AnyRow, reason: Reason, effects: Effects) -> None:
+def _end_attempt(
+    hub: Hub, tx: Tx, attempt: OwnedAttempt, *, job: JobRow, reason: Reason, effects: Effects
+) -> None:
     if not attempt_rows.end_attempt(tx, attempt.id, state=AttemptState.EXPIRED, reason=reason):
         return
     effects.ended.append((attempt.node_id, attempt.id))

@@ -43,6 +43,7 @@ def follow(hub: Hub, tx: Tx, effects: Effects) -> Effects:
             continue
         hub_job = job_rows.get_job_full(tx.connection, effects.hub_jobs.pop(0))
         assert hub_job is not None
+        assert hub_job.errand is not None
         kind, _, _ = hub_jobs.parts(hub_job.errand)
         _LISTENERS[kind](hub, tx, hub_job, effects=effects)
     return effects

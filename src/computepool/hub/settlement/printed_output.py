@@ -96,7 +96,7 @@ def _before(tx: Tx, attempt_id: str) -> str | None:
     job_id, _, number = attempt_id.rpartition("-")
     rows = {row.number: row for row in checkpoint_rows.links(tx.connection, job_id)}
     run = rows[int(number)]
-    first = rows.get(run.resumed_no)
+    first = rows.get(run.resumed_no or 0)
     if first is None or first.resumed_no is not None or first.owner_id != run.owner_id:
         return None
     return _stored_output(tx, first.id)

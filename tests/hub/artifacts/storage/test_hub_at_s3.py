@@ -41,7 +41,6 @@ async def put(client: httpx2.AsyncClient, start: int, end: int) -> httpx2.Respon
     return await client.put(f"/artifacts/{DIGEST}", params=query, content=DATA[start:end])
 
 
-@pytest.mark.soak
 async def test_two_hubs_with_a_bucket_and_no_folder_in_common(
     tmp_path: Path, migrated_url: str, store: dict[str, Any]
 ) -> None:
@@ -88,7 +87,6 @@ async def test_a_hub_of_another_database_refuses_the_bucket(tmp_path: Path, stor
             pass
 
 
-@pytest.mark.soak
 async def test_a_service_that_is_away_is_said_and_nothing_else_stops(
     tmp_path: Path, store: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -128,7 +128,6 @@ def test_no_two_hubs_can_be_played_against_each_other(make: MakeBlobs) -> None:
     assert places(one) == []
 
 
-@pytest.mark.soak
 def test_two_requests_at_once_spoil_nothing(make: MakeBlobs) -> None:
     """Both begin at the same place, with different bytes; who finishes gets what it has hashed, or is refused."""
     good = some_bytes(100_000)

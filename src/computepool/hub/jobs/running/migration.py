@@ -6,15 +6,16 @@ from typing import Any
 
 from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.jobs import transitions
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import checkpoints
 from computepool.hub.jobs.transitions import Effects
 from computepool.protocol.nodes.nodes import Report
 
 
 def move(
-    hub: Hub, tx: Tx, job: AnyRow, *, report: Report, attempt_no: int, actor: str, effects: Effects
+    hub: Hub, tx: Tx, job: JobRow, *, report: Report, attempt_no: int, actor: str, effects: Effects
 ) -> bool:
     """False: there is nothing to go on from."""
     if job.checkpoint_no != attempt_no or report.move_to is None:
