@@ -36,14 +36,12 @@ from computepool.hub.db.tables import events
 from computepool.hub.money import booking
 from computepool.hub.trust import reputation_rows, submitter_reputation_rows
 
-__all__ = ["AnyRow", "Connection", "Store", "Tx"]  # services name SQLAlchemy's types only from here
+__all__ = ["Connection", "Store", "Tx"]  # services name SQLAlchemy's types only from here
 
 logger = logging.getLogger(__name__)
 _TRIES = 3
 T = TypeVar("T")
 
-#: A row of any query, where it has no type of its own yet.
-AnyRow: TypeAlias = Any
 #: What follows from a commit: who is told, and of what.
 _News: TypeAlias = tuple[Callable[[Any], None], Any]
 

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 from computepool.core.money.pricing import charge_of
 from computepool.core.money.run_times import Timed, TimeTolerance, allowed_ms
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import checkpoints
 
 if TYPE_CHECKING:
     from computepool.hub.settlement.verification.verification import ReportedRun
 
 
-def cap_bills(hub: Hub, tx: Tx, job: AnyRow, *, agreeing: Sequence[ReportedRun]) -> list[ReportedRun]:
+def cap_bills(hub: Hub, tx: Tx, job: JobRow, *, agreeing: Sequence[ReportedRun]) -> list[ReportedRun]:
     """Bill agreeing runs for no longer than each other allows; returns those that took their time beyond all reason.
 
     Only where the pool chose who ran it: else a submitter's friend could say that it took no time. And not where the job
@@ -44,7 +45,7 @@ def cap_bills(hub: Hub, tx: Tx, job: AnyRow, *, agreeing: Sequence[ReportedRun])
     ]
 
 
-def _timed(job: AnyRow, run: ReportedRun) -> Timed:
+def _timed(job: JobRow, run: ReportedRun) -> Timed:
     """With what it went on from."""
     return Timed(ms=sum(bill.billed_ms for bill in run.bills), tier=run.tier, items=max(1, job.bundled))
 
@@ -57,7 +58,7 @@ def _cap(run: ReportedRun, allowed_ms: int) -> None:
         run.bill = replace(run.bill, billed_ms=billed_ms, charge=charge_of(run.bill.price, billed_ms))
 
 
-def is_long(hub: Hub, job: AnyRow, run: ReportedRun) -> bool:
+def is_long(hub: Hub, job: JobRow, run: ReportedRun) -> bool:
     """Whether it took far longer than the program's earlier runs: then somebody else has to run it, too."""
     settings = hub.settings
     within = TimeTolerance(

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Protocol
 
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs import transitions
+from computepool.hub.jobs.rows import FullJobRow
 from computepool.hub.jobs.transitions import Effects
 from computepool.hub.settlement import hub_jobs
 from computepool.hub.settlement.verification import compare_jobs, probes, rechecks, violations
@@ -20,7 +21,7 @@ from computepool.hub.settlement.verification import compare_jobs, probes, rechec
 class FollowUp(Protocol):
     """Is told of a hub job that is over: its whole row, whatever became of it."""
 
-    def __call__(self, hub: Hub, tx: Tx, hub_job: AnyRow, *, effects: Effects) -> None: ...
+    def __call__(self, hub: Hub, tx: Tx, hub_job: FullJobRow, *, effects: Effects) -> None: ...
 
 
 _LISTENERS: dict[str, FollowUp] = {
@@ -43,7 +44,6 @@ def follow(hub: Hub, tx: Tx, effects: Effects) -> Effects:
             continue
         hub_job = job_rows.get_job_full(tx.connection, effects.hub_jobs.pop(0))
         assert hub_job is not None
-        assert hub_job.errand is not None
         kind, _, _ = hub_jobs.parts(hub_job.errand)
         _LISTENERS[kind](hub, tx, hub_job, effects=effects)
     return effects

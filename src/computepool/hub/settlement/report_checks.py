@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from computepool.core.jobs.lifecycle import Outcome, Reason
 from computepool.hub.artifacts import inline_rows, storage_quota
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import checkpoints
 from computepool.protocol.jobs.jobs import too_large_result
 from computepool.protocol.nodes.nodes import Report
@@ -23,7 +24,7 @@ def fail(report: Report, reason: Reason, error: str) -> Report:
 
 
 def check(
-    hub: Hub, tx: Tx, report: Report, *, job: AnyRow, uploaded: Mapping[str, int], given: dict[str, int]
+    hub: Hub, tx: Tx, report: Report, *, job: JobRow, uploaded: Mapping[str, int], given: dict[str, int]
 ) -> Report:
     """A success that names files the hub does not have is no success, and no job moves that did not declare it: the node
     is to blame. For too much that it brings back, the job is.

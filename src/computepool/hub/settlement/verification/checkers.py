@@ -11,15 +11,16 @@ from collections.abc import Sequence
 
 from computepool.core.resources import Shape
 from computepool.hub.context import Hub, Tie
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.nodes import known_nodes
 from computepool.protocol.jobs.jobs import JobSpec
 
 _PROGRAMS_MAX = 10_000
 
 
-def could_check(hub: Hub, tx: Tx, job: AnyRow, *, owners: frozenset[str]) -> bool:
+def could_check(hub: Hub, tx: Tx, job: JobRow, *, owners: frozenset[str]) -> bool:
     """Whether a node of an owner beside these could run the job as it was submitted, if it had nothing else to do."""
     known = hub.specs.peek(job.spec_digest)
     if known is None:
@@ -30,7 +31,7 @@ def could_check(hub: Hub, tx: Tx, job: AnyRow, *, owners: frozenset[str]) -> boo
     return known_nodes.could_others(hub, Shape(requirements, job.account_id, ceiling=job.ceiling), owners)
 
 
-def note_tie(hub: Hub, job: AnyRow, owners: Sequence[str]) -> None:
+def note_tie(hub: Hub, job: JobRow, owners: Sequence[str]) -> None:
     """Forgotten at a restart: that costs a few runs."""
     tie = hub.ties.setdefault((job.account_id, job.spec_digest), Tie())
     tie.count += 1
@@ -39,7 +40,7 @@ def note_tie(hub: Hub, job: AnyRow, owners: Sequence[str]) -> None:
         hub.ties.pop(next(iter(hub.ties)))
 
 
-def note_agreement(hub: Hub, job: AnyRow) -> None:
+def note_agreement(hub: Hub, job: JobRow) -> None:
     hub.ties.pop((job.account_id, job.spec_digest), None)
 
 

@@ -24,12 +24,15 @@ from computepool.core.trust.reputation import (
 )
 from computepool.core.trust.violations import decode
 from computepool.hub.context import Hub, KnownSpec
-from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.attempt_rows import AttemptRow
+from computepool.hub.jobs.rows import FullJobRow, JobRow
 from computepool.hub.jobs.transitions import Effects
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.settlement import hub_jobs
 from computepool.hub.settlement.verification import comparators, probe_rows, recheck_rows, violations
+from computepool.hub.settlement.verification.probe_rows import ProbeCandidate
 from computepool.hub.settlement.verification.verification import VerificationVerdict
 from computepool.hub.trust import reputation_rows
 
@@ -56,7 +59,7 @@ async def send_due(hub: Hub) -> Effects:
     return effects
 
 
-def _drawn(rows: Sequence[AnyRow], entropy: bytes) -> AnyRow:
+def _drawn(rows: Sequence[ProbeCandidate], entropy: bytes) -> ProbeCandidate:
     """First whose, then which: many jobs do not make a submitter more likely."""
     first, second = (int.from_bytes(part, "big") for part in (entropy[:4], entropy[4:]))
     submitters = sorted({row.account_id for row in rows})
@@ -65,7 +68,7 @@ def _drawn(rows: Sequence[AnyRow], entropy: bytes) -> AnyRow:
     return own[second % len(own)]
 
 
-def _candidates(hub: Hub, connection: Connection, *, node_id: str, owner: str) -> list[AnyRow]:
+def _candidates(hub: Hub, connection: Connection, *, node_id: str, owner: str) -> list[ProbeCandidate]:
     known = reputation_rows.load(connection, [node_id]).get(node_id, NEWCOMER)
     if not known.probation_at_ms or probe_rows.is_open(connection, node_id, kind=KIND):
         return []
@@ -99,7 +102,7 @@ def _accusers(known: Reputation) -> set[int]:
     return {each.submitter for each in found} | {number for each in found for number in each.refuters}
 
 
-def _fits(hub: Hub, row: AnyRow, spec: KnownSpec, *, node_id: str) -> bool:
+def _fits(hub: Hub, row: ProbeCandidate, spec: KnownSpec, *, node_id: str) -> bool:
     fleet, wanted = hub.registry.fleet, spec.requirements.pinned_to(node_id, own=False)
     place = fleet.row_of(node_id)
     if place is None or spec.spec.net:  # what a program finds on the network changes
@@ -108,7 +111,7 @@ def _fits(hub: Hub, row: AnyRow, spec: KnownSpec, *, node_id: str) -> bool:
     return bool(could_run(fleet, shape, slice(place, place + 1)).all())
 
 
-def _send(hub: Hub, tx: Tx, *, found: AnyRow, node_id: str, effects: Effects) -> None:
+def _send(hub: Hub, tx: Tx, *, found: ProbeCandidate, node_id: str, effects: Effects) -> None:
     job = job_rows.lock_jobs(tx, [found.id]).get(found.id)
     if job is None or probe_rows.is_open(tx.connection, node_id, kind=KIND):
         return
@@ -128,13 +131,13 @@ def _send(hub: Hub, tx: Tx, *, found: AnyRow, node_id: str, effects: Effects) ->
     )
 
 
-def on_ended(hub: Hub, tx: Tx, hub_job: AnyRow, *, effects: Effects) -> None:
+def on_ended(hub: Hub, tx: Tx, hub_job: FullJobRow, *, effects: Effects) -> None:
     """One that did not succeed says nothing: there will be another."""
     _, job_id, _ = hub_jobs.parts(hub_job.errand)
     job = job_rows.lock_jobs(tx, [job_id])[job_id]
     if hub_job.state != JobState.SUCCEEDED or job.verdict != VerificationVerdict.CONFIRMED:
         return
-    words: Sequence[tuple[AnyRow, AnyRow]] = [
+    words: Sequence[tuple[JobRow, AttemptRow]] = [
         (row, recheck_rows.accepted_attempt(tx.connection, row)) for row in (job, hub_job)
     ]
     kinds = comparators.of_accepted(hub, tx, job, words=words)

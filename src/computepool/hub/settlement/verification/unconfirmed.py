@@ -11,11 +11,12 @@ from computepool.core.jobs.lifecycle import JobState
 from computepool.core.placement.gates import could_run
 from computepool.core.resources import Shape
 from computepool.hub.context import Hub, KnownSpec
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.transitions import Effects
 from computepool.hub.settlement import result_rows
 from computepool.hub.settlement.verification import checkers, recheck_rows, rechecks, verification
+from computepool.hub.settlement.verification.recheck_rows import HeldResult
 
 _BATCH = 500
 
@@ -63,7 +64,7 @@ async def start_checks(hub: Hub) -> Effects:
     return await hub.store.write(lambda tx: _start(hub, tx, able))
 
 
-def _somebody_could(hub: Hub, row: AnyRow, spec: KnownSpec) -> bool:
+def _somebody_could(hub: Hub, row: HeldResult, spec: KnownSpec) -> bool:
     """Not where it uses the network: what it found there may have changed since, and it would do there again what it did."""
     if spec.spec.net:
         return False
@@ -73,7 +74,7 @@ def _somebody_could(hub: Hub, row: AnyRow, spec: KnownSpec) -> bool:
     return bool((could_run(fleet, shape, rows) & fleet.table.available[rows]).any())
 
 
-def _start(hub: Hub, tx: Tx, rows: Sequence[AnyRow]) -> Effects:
+def _start(hub: Hub, tx: Tx, rows: Sequence[HeldResult]) -> Effects:
     effects = Effects()
     spoken = {row.id: (_spoken(hub, row), row.charge) for row in rows}
     jobs = job_rows.lock_jobs(tx, spoken)
@@ -83,7 +84,7 @@ def _start(hub: Hub, tx: Tx, rows: Sequence[AnyRow]) -> Effects:
     return effects
 
 
-def _spoken(hub: Hub, row: AnyRow) -> list[str]:
+def _spoken(hub: Hub, row: HeldResult) -> list[str]:
     """Owners whose word would decide nothing: whose result it is, first, and who came to another one."""
     tied = checkers.tied_owners(hub, row.account_id, row.spec_digest)
     others = {*filter(None, row.avoid_owners.split(",")), *tied} - {row.owner_id}
