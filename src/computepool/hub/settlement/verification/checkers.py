@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from computepool.core.resources import Shape
 from computepool.hub.context import Hub, Tie
 from computepool.hub.db.session import Tx
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.rows import JobRow
+from computepool.hub.memory.shapes import shape_of
 from computepool.hub.nodes import known_nodes
 from computepool.protocol.jobs.jobs import JobSpec
 
@@ -28,7 +28,7 @@ def could_check(hub: Hub, tx: Tx, job: JobRow, *, owners: frozenset[str]) -> boo
         requirements = JobSpec.model_validate_json(body).requirements()
     else:
         requirements = known.requirements
-    return known_nodes.could_others(hub, Shape(requirements, job.account_id, ceiling=job.ceiling), owners)
+    return known_nodes.could_others(hub, shape_of(requirements, job.account_id, ceiling=job.ceiling), owners)
 
 
 def note_tie(hub: Hub, job: JobRow, owners: Sequence[str]) -> None:

@@ -13,7 +13,6 @@ from functools import partial
 from computepool.core.ids import make_id
 from computepool.core.jobs.lifecycle import JobState
 from computepool.core.placement.gates import could_run
-from computepool.core.resources import Shape
 from computepool.core.trust.discounting import DAY_MS
 from computepool.core.trust.reputation import (
     NEWCOMER,
@@ -29,6 +28,7 @@ from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.attempt_rows import AttemptRow
 from computepool.hub.jobs.rows import FullJobRow, JobRow
 from computepool.hub.jobs.transitions import Effects
+from computepool.hub.memory.shapes import shape_of
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.settlement import hub_jobs
 from computepool.hub.settlement.verification import comparators, probe_rows, recheck_rows, violations
@@ -103,11 +103,11 @@ def _accusers(known: Reputation) -> set[int]:
 
 
 def _fits(hub: Hub, row: ProbeCandidate, spec: KnownSpec, *, node_id: str) -> bool:
-    fleet, wanted = hub.registry.fleet, spec.requirements.pinned_to(node_id, own=False)
+    fleet = hub.registry.fleet
     place = fleet.row_of(node_id)
     if place is None or spec.spec.net:  # what a program finds on the network changes
         return False
-    shape = Shape(wanted, row.account_id, ceiling=row.ceiling)
+    shape = shape_of(spec.requirements, row.account_id, ceiling=row.ceiling, pinned=node_id)
     return bool(could_run(fleet, shape, slice(place, place + 1)).all())
 
 

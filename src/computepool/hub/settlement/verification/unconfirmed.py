@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from computepool.core.jobs.lifecycle import JobState
 from computepool.core.placement.gates import could_run
-from computepool.core.resources import Shape
 from computepool.hub.context import Hub, KnownSpec
 from computepool.hub.db.session import Tx
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.transitions import Effects
+from computepool.hub.memory.shapes import shape_of
 from computepool.hub.settlement import result_rows
 from computepool.hub.settlement.verification import checkers, recheck_rows, rechecks, verification
 from computepool.hub.settlement.verification.recheck_rows import HeldResult
@@ -68,8 +68,8 @@ def _somebody_could(hub: Hub, row: HeldResult, spec: KnownSpec) -> bool:
     """Not where it uses the network: what it found there may have changed since, and it would do there again what it did."""
     if spec.spec.net:
         return False
-    fleet, owners = hub.registry.fleet, frozenset(_spoken(hub, row))
-    shape = Shape(spec.requirements, row.account_id, ceiling=row.ceiling, avoid_owners=owners)
+    fleet, owners = hub.registry.fleet, ",".join(_spoken(hub, row))
+    shape = shape_of(spec.requirements, row.account_id, ceiling=row.ceiling, avoid_owners=owners)
     rows = slice(0, fleet.rows)
     return bool((could_run(fleet, shape, rows) & fleet.table.available[rows]).any())
 
