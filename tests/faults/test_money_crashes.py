@@ -10,10 +10,10 @@ from typing import Any
 
 import httpx2
 import pytest
+from sqlalchemy import Row
 
 from computepool.core.money.money import CREDIT
 from computepool.hub.clock import SystemClock
-from computepool.hub.db.session import AnyRow
 from computepool.hub.observability.consistency import jobs as consistency
 from computepool.sdk.pool import connect
 from computepool.testing.node import NodeDouble
@@ -80,7 +80,7 @@ async def trade(pool: RealPool) -> AsyncIterator[Trade]:
             await one.aclose()
 
 
-def transfers(hub: HubProcess) -> list[AnyRow]:
+def transfers(hub: HubProcess) -> list[Row[*tuple[Any, ...]]]:
     with consistency.snapshot(hub.settings.url) as connection:
         found = connection.exec_driver_sql("SELECT * FROM transfers ORDER BY seq").all()
         return list(found)

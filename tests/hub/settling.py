@@ -12,10 +12,13 @@ from computepool.core.jobs.lifecycle import JobState, Outcome, Reason, may_becom
 from computepool.core.placement.backlog import Backlog
 from computepool.hub.app import build_hub
 from computepool.hub.db import event_rows
-from computepool.hub.db.session import AnyRow, Connection, Store, Tx
+from computepool.hub.db.event_rows import EventRow
+from computepool.hub.db.session import Connection, Store, Tx
 from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.jobs import attempt_rows, jobs
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.attempt_rows import NamedAttempt
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.memory.registry import Registry
 from computepool.hub.scheduling import leases
 from computepool.hub.settings import Settings
@@ -34,9 +37,9 @@ HELD = {JobState.LEASED, JobState.RUNNING}
 class Picture:
     """A job as the store has it."""
 
-    job: AnyRow
-    attempts: list[AnyRow]
-    events: list[AnyRow] = field(default_factory=list)
+    job: JobRow
+    attempts: list[NamedAttempt]
+    events: list[EventRow] = field(default_factory=list)
 
     @property
     def state(self) -> JobState:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from sqlalchemy import select
+from sqlalchemy import Row, select
 
 from computepool.core.money.pricing import Zone
 from computepool.core.placement.backlog import Backlog
@@ -21,7 +21,7 @@ from computepool.hub.app import build_hub
 from computepool.hub.context import Hub
 from computepool.hub.db import dialect
 from computepool.hub.db.money_tables import balances, transfers
-from computepool.hub.db.session import AnyRow, Connection, Store, Tx
+from computepool.hub.db.session import Connection, Store, Tx
 from computepool.hub.db.tables import attempts
 from computepool.hub.db.tables import jobs as job_table
 from computepool.hub.identity import sign_in
@@ -134,7 +134,7 @@ class Twin:
         reply, _ = await jobs.submit(self.hub, who, request, remembered=remembered)
         return reply
 
-    async def lease(self, node: Node) -> list[AnyRow]:
+    async def lease(self, node: Node) -> list[Row[*tuple[Any, ...]]]:
         """The dispatcher's own round, with this node alone in the pool. Returns the new attempts."""
         hub, id_ = self.hub, node.principal.node_id
         hub.backlog = Backlog()
@@ -229,7 +229,7 @@ class Twin:
         rows = self.hub.store.read_now(lambda connection: connection.execute(select(balances)).all())
         return {row.account: row.balance for row in rows if row.balance}
 
-    def new_transfers(self) -> Sequence[AnyRow]:
+    def new_transfers(self) -> Sequence[Row[*tuple[Any, ...]]]:
         """Since this was asked last."""
         wanted = select(transfers).where(transfers.c.seq > self._seen).order_by(transfers.c.seq)
         rows = self.hub.store.read_now(lambda connection: connection.execute(wanted).all())
@@ -241,7 +241,7 @@ class Twin:
             return check_all(connection)
 
 
-def _attempts(connection: Connection, ids: list[str]) -> Sequence[AnyRow]:
+def _attempts(connection: Connection, ids: list[str]) -> Sequence[Row[*tuple[Any, ...]]]:
     return connection.execute(select(attempts).where(attempts.c.id.in_(ids))).all()
 
 

@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from computepool.hub.app import create_app
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.main import check
 from computepool.hub.money.payouts import rows as payout_rows
+from computepool.hub.money.payouts.rows import PayoutRow
 from computepool.testing.hub import HubDouble, running_hub
 from tests.payouts.conftest import UPI, Scene
 from tests.payouts.earning import LEAST, earn
 
 
-async def _row(scene: Scene, payout_id: str) -> AnyRow:
+async def _row(scene: Scene, payout_id: str) -> PayoutRow:
     row = await scene.hub.hub.store.read(lambda connection: payout_rows.get(connection, payout_id))
     assert row is not None
     return row

@@ -17,11 +17,12 @@ from computepool.hub.artifacts.storage.base import place_of
 from computepool.hub.artifacts.storage.choice import make_blobs
 from computepool.hub.clock import SystemClock, new_id
 from computepool.hub.db.dialect import HubLock
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.http.slow_client_guard import protocol_for
 from computepool.hub.identity import hub_keys, sign_in, signing_key_rows
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.hub_secrets import make_key
+from computepool.hub.identity.signing_key_rows import SigningKeyRow
 from computepool.hub.money import starting_credits
 from computepool.hub.observability import invariants
 from computepool.hub.observability.consistency import jobs as consistency
@@ -132,7 +133,7 @@ def _keys(tx: Tx) -> list[dict[str, object]]:
     rows = signing_key_rows.list_keys(tx.connection)
     current = [row.kid for row in rows if row.starts_at_ms is not None][-1]
 
-    def state(row: AnyRow) -> str:
+    def state(row: SigningKeyRow) -> str:
         if row.private_key is None:
             return "retired"
         return "next" if row.starts_at_ms is None else "current" if row.kid == current else "accepted"

@@ -7,7 +7,7 @@ from typing import Any
 
 from computepool.core.ids import make_id
 from computepool.core.jobs.lifecycle import AttemptState, JobKind, JobState, Reason
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.groups import rows as group_rows
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.jobs import attempt_rows, dependency_rows
@@ -160,7 +160,9 @@ def reported(
     return defaults | columns
 
 
-def accepted(job: AnyRow, *, node_id: str, now_ms: int, number: int = 1, **columns: Any) -> dict[str, Any]:
+def accepted(
+    job: job_rows.JobRow, *, node_id: str, now_ms: int, number: int = 1, **columns: Any
+) -> dict[str, Any]:
     """The row an accepted result writes into its job (see hub/jobs/rows.py)."""
     defaults: dict[str, Any] = {
         "job": job.id,

@@ -9,9 +9,10 @@ import pytest
 
 from computepool.core.errors import InvariantViolation
 from computepool.core.jobs.lifecycle import NODE_FAULTS, AttemptState, JobState, Reason
-from computepool.hub.db.session import AnyRow, Connection, Store, Tx
+from computepool.hub.db.session import Connection, Store, Tx
 from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.attempt_rows import NamedAttempt
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import LEASE_MS, add_attempt, add_jobs, add_node, reported
 
@@ -32,7 +33,7 @@ def job_of(attempt_id: str) -> str:
     return attempt_id.rpartition("-")[0]
 
 
-async def attempt(store: Store, attempt_id: str) -> AnyRow:
+async def attempt(store: Store, attempt_id: str) -> NamedAttempt:
     rows = await store.read(lambda connection: attempt_rows.get_attempts(connection, job_of(attempt_id)))
     return next(row for row in rows if row.id == attempt_id)
 

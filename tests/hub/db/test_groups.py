@@ -10,9 +10,10 @@ from collections.abc import Callable
 import pytest
 
 from computepool.core.jobs.lifecycle import JobState, Reason
-from computepool.hub.db.session import AnyRow, Store, Tx, _Job
+from computepool.hub.db.session import Store, Tx, _Job
 from computepool.hub.groups import collector
 from computepool.hub.groups import rows as group_rows
+from computepool.hub.groups.rows import GroupRow
 from computepool.hub.jobs import rows as job_rows
 from computepool.testing.factories import add_account, add_group, add_jobs
 from tests.hub.db.conftest import MakeStore
@@ -105,7 +106,7 @@ async def test_two_hubs_open_a_complete_group_again_at_once(
     account = await first.read(lambda connection: group_rows.get_group(connection, group).account_id)  # type: ignore[union-attr]
     read, reopen = threading.Barrier(2), collector._reopen
 
-    def opened(tx: Tx, row: AnyRow, *, actor: str) -> None:
+    def opened(tx: Tx, row: GroupRow, *, actor: str) -> None:
         meet(read)
         reopen(tx, row, actor=actor)
 

@@ -10,9 +10,10 @@ from sqlalchemy import create_engine, text
 
 from computepool.core.errors import InvariantViolation
 from computepool.core.jobs.lifecycle import JobState, Reason
-from computepool.hub.db.session import AnyRow, Connection, Store, Tx
+from computepool.hub.db.session import Connection, Store, Tx
 from computepool.hub.jobs import dependency_rows
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.rows import JobRow
 from computepool.protocol.jobs.filters import JobFilter
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import accepted, add_account, add_attempt, add_group, add_jobs, add_node
@@ -21,7 +22,7 @@ from tests.hub.db.conftest import MakeStore
 PENDING = {JobState.QUEUED, JobState.LEASED, JobState.RUNNING}
 
 
-async def job(store: Store, job_id: str) -> AnyRow:
+async def job(store: Store, job_id: str) -> JobRow:
     row = await store.read(lambda connection: job_rows.get_job(connection, job_id))
     assert row is not None
     return row

@@ -11,8 +11,9 @@ from sqlalchemy.exc import OperationalError
 from computepool.core.errors import Conflict
 from computepool.core.jobs.lifecycle import AttemptState, JobState, Reason
 from computepool.hub.artifacts import rows as artifact_rows
+from computepool.hub.artifacts.rows import ListedReference
 from computepool.hub.db import event_rows
-from computepool.hub.db.session import AnyRow, Connection, Store, Tx
+from computepool.hub.db.session import Connection, Store, Tx
 from computepool.hub.db.tables import events
 from computepool.hub.groups import rows as group_rows
 from computepool.hub.jobs import attempt_rows
@@ -218,7 +219,7 @@ async def test_pages_of_artifacts_lose_none_that_share_a_digest_and_a_moment(
     await store.write(unit)
     clock.advance(1)
     await store.write(lambda tx: artifact_rows.refer(tx, [reference("d", "a", name="newest")]))
-    found: list[AnyRow] = []
+    found: list[ListedReference] = []
     while True:
         before = (found[-1].created_at_ms, found[-1].place) if found else None
         rows = await store.read(

@@ -11,7 +11,8 @@ from sqlalchemy import select, text
 
 from computepool.core.errors import BadRequest, Conflict, InvariantViolation, Unavailable
 from computepool.hub.db import event_rows
-from computepool.hub.db.session import AnyRow, Connection, Store, Tx
+from computepool.hub.db.event_rows import EventRow
+from computepool.hub.db.session import Connection, Store, Tx
 from computepool.hub.db.tables import accounts as account_table
 from computepool.hub.identity import rows as account_rows
 from computepool.testing.clock import FakeClock
@@ -43,8 +44,8 @@ def names(connection: Connection) -> set[str]:
     return set(connection.execute(select(account_table.c.name)).scalars())
 
 
-def events(connection: Connection) -> list[AnyRow]:
-    return list(event_rows.list_events(connection, after=0, limit=10_000))
+def events(connection: Connection) -> list[EventRow]:
+    return event_rows.list_events(connection, after=0, limit=10_000)
 
 
 def make_account(name: str, *, fail: BaseException | None = None):  # type: ignore[no-untyped-def]

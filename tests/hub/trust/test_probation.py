@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,12 +16,14 @@ from sqlalchemy import select, update
 
 from computepool.core.trust.discounting import DAY_MS
 from computepool.core.trust.violations import PROBES_RIGHT, PROBES_WRONG
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import attempts as attempt_table
 from computepool.hub.db.tables import jobs as job_table
+from computepool.hub.jobs.rows import FullJobRow
 from computepool.hub.main import check
 from computepool.hub.settlement import result_rows
 from computepool.hub.settlement.verification import probes
+from computepool.hub.settlement.verification.probe_rows import ProbeCandidate
 from computepool.protocol.nodes.nodes import Grant
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
@@ -244,7 +246,7 @@ async def test_what_its_submitter_had_friends_confirm_is_no_test(town: Town) -> 
     assert not await candidates(town)
 
 
-async def candidates(town: Town) -> list[AnyRow]:
+async def candidates(town: Town) -> list[ProbeCandidate]:
     owner = (await town.hub.admin.get(f"/nodes/{town.victim.node_id}")).json()["owner"]
     look = partial(
         probes._candidates,
@@ -256,5 +258,5 @@ async def candidates(town: Town) -> list[AnyRow]:
     return await town.hub.hub.store.read(look)
 
 
-async def all_jobs(hub: HubDouble) -> Sequence[AnyRow]:
-    return await hub.hub.store.read(lambda connection: connection.execute(select(job_table)).all())
+async def all_jobs(hub: HubDouble) -> list[FullJobRow]:
+    return await hub.hub.store.read(lambda c: FullJobRow.all(c.execute(FullJobRow.select())))

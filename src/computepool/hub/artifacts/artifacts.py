@@ -19,9 +19,10 @@ from computepool.core.errors import BadRequest, Conflict, NotFound, QuotaExceede
 from computepool.core.retention import ReferenceRole
 from computepool.hub.artifacts import garbage_collection, storage_quota
 from computepool.hub.artifacts import rows as artifact_rows
+from computepool.hub.artifacts.rows import ArtifactRow, KeptReference, ListedReference
 from computepool.hub.artifacts.storage.base import Reading, Upload, place_of
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.identity import access
 from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.snapshot import take
@@ -63,10 +64,10 @@ def _owner_of(asker: Principal | NodePrincipal) -> str:
     return asker.node_id if isinstance(asker, NodePrincipal) else asker.account_id
 
 
-async def _own(hub: Hub, owner: str, digest: str) -> AnyRow | None:
+async def _own(hub: Hub, owner: str, digest: str) -> ArtifactRow | None:
     """The row of an artifact that this owner has shown to have."""
 
-    def look(connection: Connection) -> AnyRow | None:
+    def look(connection: Connection) -> ArtifactRow | None:
         if not artifact_rows.may_read(connection, digest=digest, account_id=owner):
             return None
         return artifact_rows.get_artifact(connection, digest)
@@ -74,7 +75,7 @@ async def _own(hub: Hub, owner: str, digest: str) -> AnyRow | None:
     return await hub.store.read(look)
 
 
-async def _is_whole(hub: Hub, row: AnyRow | None) -> bool:
+async def _is_whole(hub: Hub, row: ArtifactRow | None) -> bool:
     if row is None:
         return False
     size = await in_thread(hub, hub.blobs.size, row.place or place_of(row.digest, ""))
@@ -216,7 +217,7 @@ async def _chunks(body: AsyncIterator[bytes], size: int) -> AsyncIterator[bytes 
 
 
 async def find(hub: Hub, asker: Principal | NodePrincipal, digest: str) -> ReadableArtifact:
-    def look(connection: Connection) -> AnyRow | None:
+    def look(connection: Connection) -> ArtifactRow | None:
         if isinstance(asker, NodePrincipal):
             readable = artifact_rows.node_may_read(connection, digest=digest, node_id=asker.node_id)
         else:
@@ -260,7 +261,7 @@ async def page(
     return ArtifactPage(artifacts=views, next=_cursor(rows[-1]) if len(rows) == limit else None)
 
 
-def _cursor(row: AnyRow) -> str:
+def _cursor(row: ListedReference) -> str:
     return base64.urlsafe_b64encode(f"{row.created_at_ms} {row.place}".encode()).rstrip(b"=").decode()
 
 
@@ -291,9 +292,9 @@ async def info(hub: Hub, principal: Principal, digest: str) -> ArtifactInfo:
     """What the caller's own references say; to administrators, everybody's."""
     scope = access.scope(principal)
 
-    def look(connection: Connection) -> tuple[AnyRow | None, list[AnyRow]]:
+    def look(connection: Connection) -> tuple[ArtifactRow | None, list[KeptReference]]:
         refs = artifact_rows.refs_of(connection, digest, account_id=scope, limit=_REFS_SHOWN + 1)
-        return artifact_rows.get_artifact(connection, digest), list(refs)
+        return artifact_rows.get_artifact(connection, digest), refs
 
     row, refs = await hub.store.read(look)
     if row is None or not (refs or principal.is_admin):
@@ -312,7 +313,7 @@ async def info(hub: Hub, principal: Principal, digest: str) -> ArtifactInfo:
     )
 
 
-def _ref(row: AnyRow, until_ms: int | None) -> ArtifactRef:
+def _ref(row: KeptReference, until_ms: int | None) -> ArtifactRef:
     return ArtifactRef(
         role=row.role,
         name=row.name,

@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 
 from computepool.hub.artifacts import rows as artifact_rows
+from computepool.hub.artifacts.rows import StoredArtifact
 from computepool.hub.artifacts.storage.base import Blobs, place_of
-from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.db.session import Connection
 
 _PAGE = 1_000
 _THREADS = 8
@@ -21,8 +22,8 @@ Snapshot = Callable[[], AbstractContextManager[Connection]]
 
 def check_files(snapshot: Snapshot, blobs: Blobs, *, deep: bool) -> list[str]:
     """A sentence for each rule that is broken. `deep` reads every byte."""
-    missing: list[AnyRow] = []
-    damaged: list[AnyRow] = []
+    missing: list[StoredArtifact] = []
+    damaged: list[StoredArtifact] = []
     with ThreadPoolExecutor(_THREADS) as threads:
         for page in _pages(snapshot):
             sizes = threads.map(lambda row: blobs.size(_place(row)), page)
@@ -39,7 +40,7 @@ def check_files(snapshot: Snapshot, blobs: Blobs, *, deep: bool) -> list[str]:
     ]
 
 
-def _pages(snapshot: Snapshot) -> Iterator[list[AnyRow]]:
+def _pages(snapshot: Snapshot) -> Iterator[list[StoredArtifact]]:
     """Each by itself: reading a terabyte must not hold one view of the database for hours."""
     after = ""
     while True:
@@ -51,11 +52,11 @@ def _pages(snapshot: Snapshot) -> Iterator[list[AnyRow]]:
         after = rows[-1].digest
 
 
-def _place(row: AnyRow) -> str:
+def _place(row: StoredArtifact) -> str:
     return row.place or place_of(row.digest, "")
 
 
-def _hash(blobs: Blobs, row: AnyRow) -> str:
+def _hash(blobs: Blobs, row: StoredArtifact) -> str:
     try:
         reading = blobs.read(_place(row), start=0, length=row.size)
     except FileNotFoundError:
@@ -69,7 +70,7 @@ def _hash(blobs: Blobs, row: AnyRow) -> str:
     return hasher.hexdigest()
 
 
-def _still_named(snapshot: Snapshot, rows: list[AnyRow]) -> list[AnyRow]:
+def _still_named(snapshot: Snapshot, rows: list[StoredArtifact]) -> list[StoredArtifact]:
     if not rows:
         return []
     with snapshot() as connection:
@@ -77,7 +78,7 @@ def _still_named(snapshot: Snapshot, rows: list[AnyRow]) -> list[AnyRow]:
     return [row for row in rows if places.get(row.digest) == row.place]
 
 
-def _sentences(rule: str, rows: list[AnyRow]) -> list[str]:
+def _sentences(rule: str, rows: list[StoredArtifact]) -> list[str]:
     if not rows:
         return []
     more = f" and {len(rows) - _EXAMPLES} more" if len(rows) > _EXAMPLES else ""

@@ -17,9 +17,11 @@ from computepool.core.jobs.lifecycle import TERMINAL, JobState
 from computepool.core.retention import ArtifactReference, KeepRules, is_over, kept_until_ms
 from computepool.hub.artifacts import inline_cleanup
 from computepool.hub.artifacts import rows as artifact_rows
+from computepool.hub.artifacts.inline_cleanup import KeptJob
+from computepool.hub.artifacts.rows import KeptReference
 from computepool.hub.artifacts.storage.base import Stored, place_of
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.identity.access import POOL_ACCOUNT
 from computepool.hub.threads import in_thread
 
@@ -60,7 +62,7 @@ async def end_references(hub: Hub) -> None:
         hub.sweeps.refs = (rows[-1].created_at_ms, rows[-1].place)
 
 
-async def _next_references(hub: Hub) -> Sequence[AnyRow]:
+async def _next_references(hub: Hub) -> Sequence[KeptReference]:
     settings = hub.settings
     own_s = await hub.store.read(artifact_rows.shortest_keep_s)
     times = (settings.artifact_keep_s, settings.unreported_keep_s, 0 if own_s is None else own_s)
@@ -74,17 +76,17 @@ async def _next_references(hub: Hub) -> Sequence[AnyRow]:
     )
 
 
-def _end(tx: Tx, rows: Sequence[AnyRow]) -> list[tuple[str, str]]:
+def _end(tx: Tx, rows: Sequence[KeptReference]) -> list[tuple[str, str]]:
     artifact_rows.drop_listed(tx, rows)
     return artifact_rows.drop_unused(tx, {row.digest for row in rows})
 
 
-def until_ms(hub: Hub, row: AnyRow) -> int | None:
+def until_ms(hub: Hub, row: KeptReference) -> int | None:
     """Until when a reference keeps its artifact; None: nobody can say yet."""
     return kept_until_ms(_facts(row), _rules(hub, row))
 
 
-def _facts(row: AnyRow) -> ArtifactReference:
+def _facts(row: KeptReference) -> ArtifactReference:
     return ArtifactReference(
         role=row.role,
         created_at_ms=row.created_at_ms,
@@ -96,7 +98,7 @@ def _facts(row: AnyRow) -> ArtifactReference:
     )
 
 
-def _rules(hub: Hub, row: AnyRow) -> KeepRules:
+def _rules(hub: Hub, row: KeptReference | KeptJob) -> KeepRules:
     keep_s = hub.settings.artifact_keep_s if row.artifact_keep_s is None else row.artifact_keep_s
     if row.account_id == POOL_ACCOUNT:
         keep_s = 0  # what its hub jobs needed is somebody else's
@@ -124,7 +126,7 @@ async def drop_inline(hub: Hub) -> None:
             return
 
 
-def _is_job_over(hub: Hub, row: AnyRow) -> bool:
+def _is_job_over(hub: Hub, row: KeptJob) -> bool:
     # A result whose pay is held is going to be checked, which needs the job's arguments.
     needed = row.goes_home or row.held_until_ms or JobState(row.state) not in TERMINAL
     kept = ArtifactReference(

@@ -11,34 +11,39 @@ from sqlalchemy import Connection, delete, func, select, update
 from computepool.core.jobs.lifecycle import TERMINAL
 from computepool.hub.db import dialect
 from computepool.hub.db.group_tables import messages
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import accounts, groups, jobs, log_chunks
+from computepool.hub.db.typed_rows import TypedRow
 from computepool.hub.groups import rows as group_rows
 
 _TERMINAL = sorted(state.value for state in TERMINAL)
 
 
-def jobs_after(connection: Connection, *, after: str, before: str, limit: int) -> Sequence[AnyRow]:
-    """Jobs by id, which begins with their time, with what says whether they still need what they hold here."""
+class KeptJob(TypedRow, of=(jobs, accounts.c.artifact_keep_s, group_rows.GOES_HOME.label("goes_home"))):
+    """What says whether a job still needs what it holds here."""
+
+    id: str
+    account_id: str
+    state: str
+    created_at_ms: int
+    finished_at_ms: int | None
+    held_until_ms: int | None
+    dropped_at_ms: int | None
+    artifact_keep_s: int | None
+    goes_home: bool | None
+
+
+def jobs_after(connection: Connection, *, after: str, before: str, limit: int) -> list[KeptJob]:
+    """Jobs by id, which begins with their time."""
     statement = (
-        select(
-            jobs.c.id,
-            jobs.c.account_id,
-            jobs.c.state,
-            jobs.c.created_at_ms,
-            jobs.c.finished_at_ms,
-            jobs.c.held_until_ms,
-            jobs.c.dropped_at_ms,
-            accounts.c.artifact_keep_s,
-            group_rows.GOES_HOME.label("goes_home"),
-        )
+        KeptJob.select()
         .join(groups, groups.c.id == jobs.c.group_id, isouter=True)
         .join(accounts, accounts.c.id == jobs.c.account_id, isouter=True)
         .where(jobs.c.id > after, jobs.c.id < before)
         .order_by(jobs.c.id)
         .limit(limit)
     )
-    return connection.execute(statement).all()
+    return KeptJob.all(connection.execute(statement))
 
 
 def drop(tx: Tx, job_ids: Sequence[str]) -> None:

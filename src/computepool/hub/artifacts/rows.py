@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, bindparam, delete, exists, func, select, update
 
 from computepool.hub.db import dialect
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import (
     IS_LATE,
     IS_LIVE,
@@ -24,7 +24,71 @@ from computepool.hub.db.tables import (
     groups,
     jobs,
 )
+from computepool.hub.db.typed_rows import TypedRow
 from computepool.hub.groups import rows as group_rows
+
+#: Orders references of one moment, each in its own place: a cursor must not lose those that share a digest.
+_place = (
+    artifact_refs.c.digest
+    + "/"
+    + artifact_refs.c.job_id
+    + "/"
+    + artifact_refs.c.role
+    + "/"
+    + artifact_refs.c.name
+    + "/"
+    + artifact_refs.c.account_id
+)
+
+
+class ArtifactRow(TypedRow, of=artifacts):
+    digest: str
+    size: int
+    created_at_ms: int
+    place: str
+
+
+class StoredArtifact(
+    ArtifactRow, of=exists().where(artifact_refs.c.digest == artifacts.c.digest).label("referred")
+):
+    referred: bool  #: whether anything refers to it
+
+
+class ReferenceRow(TypedRow, of=artifact_refs):
+    digest: str
+    account_id: str
+    job_id: str
+    role: str
+    name: str
+    created_at_ms: int
+    kept_until_ms: int | None
+
+
+class OutputRow(ReferenceRow, of=artifacts):
+    size: int
+
+
+class ListedReference(OutputRow, of=_place.label("place")):
+    place: str
+
+
+class KeptReference(
+    ReferenceRow,
+    of=(
+        _place.label("place"),
+        jobs.c.state.label("job_state"),
+        jobs.c.finished_at_ms.label("job_ended_ms"),
+        accounts,
+        group_rows.GOES_HOME.label("goes_home"),
+    ),
+):
+    """With what decides how long it is kept."""
+
+    place: str
+    job_state: str | None
+    job_ended_ms: int | None
+    artifact_keep_s: int | None
+    goes_home: bool | None
 
 
 def insert_artifact(tx: Tx, *, digest: str, size: int, place: str, lost: str | None = None) -> str:
@@ -42,8 +106,8 @@ def insert_artifact(tx: Tx, *, digest: str, size: int, place: str, lost: str | N
     return place
 
 
-def get_artifact(connection: Connection, digest: str) -> AnyRow | None:
-    return connection.execute(select(artifacts).where(artifacts.c.digest == digest)).first()
+def get_artifact(connection: Connection, digest: str) -> ArtifactRow | None:
+    return ArtifactRow.first(connection.execute(ArtifactRow.select().where(artifacts.c.digest == digest)))
 
 
 def get_places(connection: Connection, digests: Sequence[str]) -> dict[str, str]:
@@ -52,15 +116,12 @@ def get_places(connection: Connection, digests: Sequence[str]) -> dict[str, str]
     return {row.digest: row.place for row in rows}
 
 
-def list_stored(connection: Connection, *, after: str, limit: int) -> Sequence[AnyRow]:
-    """Artifacts in the order of their digests, with how many refer to them."""
+def list_stored(connection: Connection, *, after: str, limit: int) -> list[StoredArtifact]:
+    """Artifacts in the order of their digests."""
     statement = (
-        select(artifacts, exists().where(artifact_refs.c.digest == artifacts.c.digest).label("referred"))
-        .where(artifacts.c.digest > after)
-        .order_by(artifacts.c.digest)
-        .limit(limit)
+        StoredArtifact.select().where(artifacts.c.digest > after).order_by(artifacts.c.digest).limit(limit)
     )
-    return connection.execute(statement).all()
+    return StoredArtifact.all(connection.execute(statement))
 
 
 def refer(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
@@ -121,20 +182,6 @@ def node_may_read(connection: Connection, *, digest: str, node_id: str) -> bool:
     return bool(held) or group_rows.home_may_read(connection, digest=digest, node_id=node_id)
 
 
-#: Orders references of one moment, each in its own place: a cursor must not lose those that share a digest.
-_place = (
-    artifact_refs.c.digest
-    + "/"
-    + artifact_refs.c.job_id
-    + "/"
-    + artifact_refs.c.role
-    + "/"
-    + artifact_refs.c.name
-    + "/"
-    + artifact_refs.c.account_id
-)
-
-
 def list_artifacts(
     connection: Connection,
     *,
@@ -142,13 +189,13 @@ def list_artifacts(
     job_id: str | None,
     before: tuple[int, str] | None,
     limit: int,
-) -> Sequence[AnyRow]:
+) -> list[ListedReference]:
     """Newest first. `before` is (created_at_ms, place) of the last row of the page before.
 
     Without what nodes hold while they bring it: the job that it becomes part of is listed instead.
     """
     statement = (
-        select(artifact_refs, artifacts.c.size, _place.label("place"))
+        ListedReference.select()
         .join(artifacts, artifacts.c.digest == artifact_refs.c.digest)
         .where(artifact_refs.c.role != "node")
         .order_by(artifact_refs.c.created_at_ms.desc(), _place.desc())
@@ -162,13 +209,13 @@ def list_artifacts(
         at_ms, last = before
         older = artifact_refs.c.created_at_ms < at_ms
         statement = statement.where(older | ((artifact_refs.c.created_at_ms == at_ms) & (_place < last)))
-    return connection.execute(statement).all()
+    return ListedReference.all(connection.execute(statement))
 
 
-def outputs_of(connection: Connection, job_ids: Sequence[str]) -> dict[str, list[AnyRow]]:
-    found: dict[str, list[AnyRow]] = {}
+def outputs_of(connection: Connection, job_ids: Sequence[str]) -> dict[str, list[OutputRow]]:
+    found: dict[str, list[OutputRow]] = {}
     statement = _outputs_of(connection.dialect.name)
-    for row in connection.execute(statement, dialect.ids(connection, job_ids)):
+    for row in OutputRow.all(connection.execute(statement, dialect.ids(connection, job_ids))):
         found.setdefault(row.job_id, []).append(row)
     return found
 
@@ -176,7 +223,7 @@ def outputs_of(connection: Connection, job_ids: Sequence[str]) -> dict[str, list
 @cache
 def _outputs_of(name: str) -> Select[Any]:
     return (
-        select(artifact_refs, artifacts.c.size)
+        OutputRow.select()
         .join(artifacts, artifacts.c.digest == artifact_refs.c.digest)
         .where(dialect.among_ids(name, artifact_refs.c.job_id), artifact_refs.c.role == "output")
         .order_by(artifact_refs.c.name)
@@ -238,17 +285,19 @@ def drop_unused(tx: Tx, digests: Iterable[str]) -> list[tuple[str, str]]:
 # how long
 
 
-def refs_of(connection: Connection, digest: str, *, account_id: str | None, limit: int) -> Sequence[AnyRow]:
-    """With what decides how long each is kept, the newest first."""
+def refs_of(
+    connection: Connection, digest: str, *, account_id: str | None, limit: int
+) -> list[KeptReference]:
+    """The newest first."""
     statement = _FACTS.where(artifact_refs.c.digest == digest).order_by(artifact_refs.c.created_at_ms.desc())
     if account_id is not None:
         statement = statement.where(artifact_refs.c.account_id == account_id)
-    return connection.execute(statement.limit(limit)).all()
+    return KeptReference.all(connection.execute(statement.limit(limit)))
 
 
 def refs_after(
     connection: Connection, *, after: tuple[int, str], before_ms: int, limit: int
-) -> Sequence[AnyRow]:
+) -> list[KeptReference]:
     """References by age, the oldest first: (created_at_ms, place) of the last one seen, up to a moment."""
     at_ms, last = after
     newer = artifact_refs.c.created_at_ms > at_ms
@@ -259,18 +308,11 @@ def refs_after(
         .order_by(artifact_refs.c.created_at_ms, _place)
         .limit(limit)
     )
-    return connection.execute(statement).all()
+    return KeptReference.all(connection.execute(statement))
 
 
 _FACTS = (
-    select(
-        artifact_refs,
-        _place.label("place"),
-        jobs.c.state.label("job_state"),
-        jobs.c.finished_at_ms.label("job_ended_ms"),
-        accounts.c.artifact_keep_s,
-        group_rows.GOES_HOME.label("goes_home"),
-    )
+    KeptReference.select()
     .join(jobs, jobs.c.id == artifact_refs.c.job_id, isouter=True)
     .join(groups, groups.c.id == jobs.c.group_id, isouter=True)
     .join(accounts, accounts.c.id == artifact_refs.c.account_id, isouter=True)
@@ -283,7 +325,7 @@ def shortest_keep_s(connection: Connection) -> int | None:
     return None if found is None else int(found)
 
 
-def drop_listed(tx: Tx, rows: Sequence[AnyRow]) -> None:
+def drop_listed(tx: Tx, rows: Sequence[KeptReference]) -> None:
     """These references, unless they were renewed since they were read."""
     if rows:
         seen = (*_REF, "created_at_ms")

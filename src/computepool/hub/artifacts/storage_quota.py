@@ -17,10 +17,11 @@ from computepool.core.words import byte_size
 from computepool.hub.artifacts import inline_rows
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.context import Hub, StorageUsage
-from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.groups import rows as group_rows
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import NodePrincipal, Principal
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.settings import Settings
 from computepool.hub.snapshot import Snapshot
 from computepool.hub.threads import in_thread
@@ -231,7 +232,7 @@ def hand_over(
 
 def keep_of_failed(
     tx: Tx,
-    job: AnyRow,
+    job: JobRow,
     *,
     files: Sequence[OutputRef],
     sizes: Mapping[str, int],

@@ -8,8 +8,43 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, func, select, update
 
 from computepool.hub.db.compiled_statements import Prepared
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import attempts, events, log_chunks
+from computepool.hub.db.typed_rows import TypedRow
+
+
+class EventRow(TypedRow, of=events):
+    seq: int
+    at_ms: int
+    actor: str
+    action: str
+    account_id: str | None
+    job_id: str | None
+    attempt_id: str | None
+    node_id: str | None
+    group_id: str | None
+    before: str | None
+    after: str | None
+    reason: str | None
+    final: bool
+    data: str | None
+
+
+class TouchedEvent(TypedRow, of=events):
+    seq: int
+    action: str
+    job_id: str | None
+    group_id: str | None
+    node_id: str | None
+
+
+class LogRow(TypedRow, of=log_chunks):
+    seq: int
+    job_id: str
+    attempt_id: str
+    stream: str
+    text: str
+
 
 # events
 
@@ -21,12 +56,12 @@ def has_event(connection: Connection, *, job_id: str, attempt_id: str, action: s
     return connection.execute(statement.limit(1)).first() is not None
 
 
-def list_events(connection: Connection, *, after: int, limit: int, **filters: str | None) -> Sequence[AnyRow]:
-    statement = select(events).where(events.c.seq > after).order_by(events.c.seq).limit(limit)
+def list_events(connection: Connection, *, after: int, limit: int, **filters: str | None) -> list[EventRow]:
+    statement = EventRow.select().where(events.c.seq > after).order_by(events.c.seq).limit(limit)
     for column, value in filters.items():
         if value is not None:
             statement = statement.where(events.c[column] == value)
-    return connection.execute(statement).all()
+    return EventRow.all(connection.execute(statement))
 
 
 def first_of_node(connection: Connection, node_id: str, *, action: str) -> int | None:
@@ -40,13 +75,12 @@ def first_of_node(connection: Connection, node_id: str, *, action: str) -> int |
     return connection.execute(statement).scalar()
 
 
-def list_touched(connection: Connection, *, after: int, limit: int, whose: str | None) -> Sequence[AnyRow]:
+def list_touched(connection: Connection, *, after: int, limit: int, whose: str | None) -> list[TouchedEvent]:
     """What the next events are about; `whose`: of this account alone."""
-    named = (events.c.seq, events.c.action, events.c.job_id, events.c.group_id, events.c.node_id)
-    statement = select(*named).where(events.c.seq > after).order_by(events.c.seq).limit(limit)
+    statement = TouchedEvent.select().where(events.c.seq > after).order_by(events.c.seq).limit(limit)
     if whose is not None:
         statement = statement.where(events.c.account_id == whose)
-    return connection.execute(statement).all()
+    return TouchedEvent.all(connection.execute(statement))
 
 
 def last_event(connection: Connection) -> int:
@@ -74,17 +108,17 @@ _GROW = Prepared(
 
 def list_logs(
     connection: Connection, *, job_id: str, after: int, limit: int, without: Sequence[str] = ()
-) -> Sequence[AnyRow]:
+) -> list[LogRow]:
     """`without`: attempts."""
     statement = (
-        select(log_chunks)
+        LogRow.select()
         .where(log_chunks.c.job_id == job_id, log_chunks.c.seq > after)
         .order_by(log_chunks.c.seq)
         .limit(limit)
     )
     if without:
         statement = statement.where(log_chunks.c.attempt_id.not_in(without))
-    return connection.execute(statement).all()
+    return LogRow.all(connection.execute(statement))
 
 
 def stdout_of(connection: Connection, *, job_id: str, attempt_id: str) -> Iterator[str]:

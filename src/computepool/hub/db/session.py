@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
-from sqlalchemy import Connection, Engine, Row
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from computepool.core.errors import Unavailable
@@ -36,14 +36,12 @@ from computepool.hub.db.tables import events
 from computepool.hub.money import booking
 from computepool.hub.trust import reputation_rows, submitter_reputation_rows
 
-__all__ = ["AnyRow", "Connection", "Store", "Tx"]  # services name SQLAlchemy's types only from here
+__all__ = ["Connection", "Store", "Tx"]  # services name SQLAlchemy's types only from here
 
 logger = logging.getLogger(__name__)
 _TRIES = 3
 T = TypeVar("T")
 
-#: A row of any query; services see rows and connections only under these names.
-AnyRow: TypeAlias = Row[*tuple[Any, ...]]
 #: What follows from a commit: who is told, and of what.
 _News: TypeAlias = tuple[Callable[[Any], None], Any]
 

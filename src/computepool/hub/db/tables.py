@@ -53,6 +53,7 @@ class FreeText(TypeDecorator[str]):
 
     impl = Text
     cache_ok = True
+    python_type = str
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         return value.replace("\x00", "\ufffd") if value is not None and "\x00" in value else value

@@ -15,10 +15,10 @@ from computepool.core.errors import Conflict, NotFound, TooLarge
 from computepool.hub.artifacts import storage_quota
 from computepool.hub.artifacts.storage_quota import StorageChanges
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.groups import groups
 from computepool.hub.groups import rows as group_rows
-from computepool.hub.groups.rows import FAILED, HAS_JOB, PENDING, SUCCEEDED
+from computepool.hub.groups.rows import FAILED, HAS_JOB, PENDING, SUCCEEDED, GroupRow
 from computepool.hub.identity.access import Principal
 from computepool.hub.identity.idempotency import Remembered, once
 from computepool.hub.nodes import group_homes
@@ -45,7 +45,7 @@ _LOOKED = 10
 # what happens to a group
 
 
-def watch(tx: Tx, row: AnyRow) -> None:
+def watch(tx: Tx, row: GroupRow) -> None:
     """From now on it is noted when the group is complete; perhaps it is already. The caller holds the group."""
     if not row.watched:
         group_rows.set_group(tx, row.id, watched=True)
@@ -66,7 +66,7 @@ def close(tx: Tx) -> None:
             _complete(tx, row)
 
 
-def _complete(tx: Tx, row: AnyRow) -> None:
+def _complete(tx: Tx, row: GroupRow) -> None:
     """Once per round, whatever ended last. The one place for what follows from it."""
     group_rows.set_group(tx, row.id, completed_at_ms=tx.now_ms, rounds=row.rounds + 1)
     tx.emit(
@@ -84,7 +84,7 @@ def _complete_topic(group_id: str) -> str:
     return f"complete:{group_id}"
 
 
-def _reopen(tx: Tx, row: AnyRow, *, actor: str) -> None:
+def _reopen(tx: Tx, row: GroupRow, *, actor: str) -> None:
     """It waits for something again. What its home has of it stays there; the rest follows with the next round."""
     group_rows.set_group(tx, row.id, completed_at_ms=None, home_state=None, home_reason=None)
     tx.emit(actor=actor, action="group.reopened", account_id=row.account_id, group_id=row.id)
@@ -156,7 +156,7 @@ async def register(
     return storage_quota.replied(hub, await hub.store.write(unit))
 
 
-def _insert(tx: Tx, row: AnyRow, entries: Sequence[ExpectedKey], *, actor: str) -> None:
+def _insert(tx: Tx, row: GroupRow, entries: Sequence[ExpectedKey], *, actor: str) -> None:
     if not entries:
         return
     working = group_rows.keys_of_jobs(tx.connection, row.id, [entry.key for entry in entries])
@@ -208,7 +208,7 @@ async def report(
 
 
 def _judge(
-    tx: Tx, row: AnyRow, reports: Sequence[KeyReport]
+    tx: Tx, row: GroupRow, reports: Sequence[KeyReport]
 ) -> tuple[list[KeyVerdict], list[dict[str, str | None]], dict[str, int]]:
     """The verdict on each, those that stand, and how often each of the other keys was reported again."""
     known = group_rows.get_expected(tx.connection, row.id, {said.key for said in reports})

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from computepool.core.jobs.lifecycle import TERMINAL, JobState, Reason
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.artifacts import storage_quota
 from computepool.hub.clock import new_id
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.groups import rows as group_rows
+from computepool.hub.groups.rows import ExpectedKeyRow, GroupJobRow, GroupRow, ResultRow
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
 from computepool.hub.identity.idempotency import Remembered, once
@@ -36,8 +37,10 @@ _CANCEL_BATCH = 500
 _CANCEL_ROUNDS = 20
 _OWNERS_MAX = 100_000
 
+_Sized = TypeVar("_Sized", ResultRow, GroupJobRow, ExpectedKeyRow)
 
-def view(connection: Connection, row: AnyRow, *, hub: Hub | None = None) -> dict[str, Any]:
+
+def view(connection: Connection, row: GroupRow, *, hub: Hub | None = None) -> dict[str, Any]:
     """The fields of a GroupView; with the hub it is known whether its home is there."""
     # Keys first: one that becomes a job in between is counted twice, never not at all.
     keys = group_rows.count_keys(connection, row.id) if row.expected else {}
@@ -106,11 +109,11 @@ async def create(
     return await hub.store.write(lambda tx: once(tx, remembered, lambda: effect(tx), model=GroupView))
 
 
-def owned(connection: Connection, principal: Principal, group_id: str) -> AnyRow:
+def owned(connection: Connection, principal: Principal, group_id: str) -> GroupRow:
     return checked(principal, group_rows.get_group(connection, group_id))
 
 
-def checked(principal: Principal, row: AnyRow | None) -> AnyRow:
+def checked(principal: Principal, row: GroupRow | None) -> GroupRow:
     access.check_owner(principal, row.account_id if row is not None else None, what="group")
     assert row is not None
     return row
@@ -204,18 +207,18 @@ def _load_results(
         group_rows.list_results(connection, group_id=group_id, after=after, limit=limit),
         hub.settings.result_page_bytes,
     )
-    outputs = artifact_rows.outputs_of(connection, [row.id for row in rows if row.id]) if rows else {}
-    told = {row.seq: str(json.loads(row.told)["key"]) for row in rows if row.id is None}
+    outputs = artifact_rows.outputs_of(connection, [row.id for row in rows if row.has_job]) if rows else {}
+    told = {row.seq: str(json.loads(row.told or "{}")["key"]) for row in rows if not row.has_job}
     keys = group_rows.get_expected(connection, group_id, set(told.values())) if told else {}
     return [
         views.job_result(row, seq=row.seq, outputs=outputs)
-        if row.id is not None
+        if row.has_job
         else key_result(keys[told[row.seq]], seq=row.seq)
         for row in rows
     ]
 
 
-def key_result(row: AnyRow, *, seq: int) -> JobResult:
+def key_result(row: ExpectedKeyRow, *, seq: int) -> JobResult:
     """Of a key that was reported from outside: there is no job."""
     return JobResult(
         seq=seq,
@@ -228,9 +231,9 @@ def key_result(row: AnyRow, *, seq: int) -> JobResult:
     )
 
 
-def within(rows: Sequence[AnyRow], bytes_max: int) -> list[AnyRow]:
+def within(rows: Sequence[_Sized], bytes_max: int) -> list[_Sized]:
     """As many as fit a reply of sensible size, and at least one: the cursor brings the rest."""
-    kept: list[AnyRow] = []
+    kept: list[_Sized] = []
     for row in rows:
         bytes_max -= len(row.result or "") + len(row.error or "")
         if kept and bytes_max < 0:
@@ -297,7 +300,7 @@ def _fail_keys(tx: Tx, group_id: str, principal: Principal) -> bool:
     return len(keys) == _CANCEL_BATCH
 
 
-def end_keys(tx: Tx, row: AnyRow, ends: Sequence[dict[str, Any]], *, actor: str) -> None:
+def end_keys(tx: Tx, row: GroupRow, ends: Sequence[dict[str, Any]], *, actor: str) -> None:
     """Keys without a job are over. The caller holds the group, and knows that they were pending."""
     if not ends:
         return

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from sqlalchemy import Connection, func, select
 
 from computepool.hub.artifacts import inline_rows
 from computepool.hub.db.group_tables import messages
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
+from computepool.hub.db.typed_rows import TypedRow
 
 
-def find(connection: Connection, *, job_id: str, attempt_no: int, seq: int) -> AnyRow | None:
-    statement = select(messages).where(
+class MessageRow(TypedRow, of=messages):
+    group_id: str
+    number: int
+    job_id: str
+    attempt_no: int
+    seq: int
+    at_ms: int
+    value: str
+
+
+def find(connection: Connection, *, job_id: str, attempt_no: int, seq: int) -> MessageRow | None:
+    statement = MessageRow.select().where(
         messages.c.job_id == job_id, messages.c.attempt_no == attempt_no, messages.c.seq == seq
     )
-    return connection.execute(statement).first()
+    return MessageRow.first(connection.execute(statement))
 
 
 def count_of(connection: Connection, *, job_id: str, attempt_no: int) -> int:
@@ -43,12 +52,12 @@ def insert(
     return number
 
 
-def page(connection: Connection, group_id: str, *, after: int, limit: int) -> Sequence[AnyRow]:
-    statement = select(messages).where(messages.c.group_id == group_id, messages.c.number > after)
-    return connection.execute(statement.order_by(messages.c.number).limit(limit)).all()
+def page(connection: Connection, group_id: str, *, after: int, limit: int) -> list[MessageRow]:
+    statement = MessageRow.select().where(messages.c.group_id == group_id, messages.c.number > after)
+    return MessageRow.all(connection.execute(statement.order_by(messages.c.number).limit(limit)))
 
 
-def newest(connection: Connection, group_id: str, *, limit: int) -> Sequence[AnyRow]:
+def newest(connection: Connection, group_id: str, *, limit: int) -> list[MessageRow]:
     """The oldest of them first."""
-    statement = select(messages).where(messages.c.group_id == group_id)
-    return connection.execute(statement.order_by(messages.c.number.desc()).limit(limit)).all()[::-1]
+    statement = MessageRow.select().where(messages.c.group_id == group_id)
+    return MessageRow.all(connection.execute(statement.order_by(messages.c.number.desc()).limit(limit)))[::-1]

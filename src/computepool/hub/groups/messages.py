@@ -10,9 +10,10 @@ from computepool.hub.artifacts import storage_quota
 from computepool.hub.artifacts.inline_rows import size_of
 from computepool.hub.artifacts.storage_quota import StorageChanges
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.groups import groups, message_rows
 from computepool.hub.groups import rows as group_rows
+from computepool.hub.groups.message_rows import MessageRow
 from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
@@ -53,8 +54,7 @@ def _receive(
     attempt = attempt_rows.lock_attempts(tx, [attempt_id]).get(attempt_id)
     if job is None or attempt is None or attempt.node_id != node.node_id:
         raise NotFound("This node holds no such attempt.")
-    which = {"job_id": job.id, "attempt_no": attempt.number}
-    known = message_rows.find(tx.connection, **which, seq=request.seq)
+    known = message_rows.find(tx.connection, job_id=job.id, attempt_no=attempt.number, seq=request.seq)
     if known is not None:
         return int(known.number)  # the answer to the first time was lost
     if AttemptState(attempt.state) not in LIVE_ATTEMPT:
@@ -64,13 +64,19 @@ def _receive(
     if checkpoints.spec_of(tx, snapshot, job).seal_to is not None:
         raise Conflict("The hub could read it, and the job is sealed.")
     most = snapshot.settings.messages_max
-    if message_rows.count_of(tx.connection, **which) >= most:
+    if message_rows.count_of(tx.connection, job_id=job.id, attempt_no=attempt.number) >= most:
         raise Conflict(f"An attempt may send {most} messages.")
     size = size_of(request.value)
     storage_quota.check_words(tx, job.account_id, more=size, snapshot=snapshot, changes=changes)
     group_rows.lock_group(tx, job.group_id)
     number = message_rows.insert(
-        tx, group_id=job.group_id, account_id=job.account_id, **which, seq=request.seq, value=request.value
+        tx,
+        group_id=job.group_id,
+        account_id=job.account_id,
+        job_id=job.id,
+        attempt_no=attempt.number,
+        seq=request.seq,
+        value=request.value,
     )
     tx.touch(f"messages:{job.group_id}")
     return number
@@ -100,7 +106,7 @@ async def page(
     return MessagePage(messages=found, cursor=found[-1].number)
 
 
-def views(connection: Connection, rows: Sequence[AnyRow]) -> list[MessageView]:
+def views(connection: Connection, rows: Sequence[MessageRow]) -> list[MessageView]:
     keys = {row.id: row.key for row in job_rows.get_jobs(connection, sorted({row.job_id for row in rows}))}
     return [
         MessageView(

@@ -9,10 +9,10 @@ import json
 
 from computepool.core.errors import Conflict, NotFound
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.groups import rows as group_rows
 from computepool.hub.groups import summaries
-from computepool.hub.groups.rows import ARRIVED, WAITING
+from computepool.hub.groups.rows import ARRIVED, WAITING, GroupRow
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.nodes import group_homes
 from computepool.protocol.jobs.groups import (
@@ -25,13 +25,13 @@ from computepool.protocol.jobs.groups import (
 )
 
 
-def _mine(node: NodePrincipal, row: AnyRow | None) -> AnyRow:
+def _mine(node: NodePrincipal, row: GroupRow | None) -> GroupRow:
     if row is None or row.home != node.node_id or row.account_id != node.owner or not row.return_home:
         raise NotFound("There is no such group, or this node is not its home.")
     return row
 
 
-def _coming(node: NodePrincipal, row: AnyRow | None) -> AnyRow:
+def _coming(node: NodePrincipal, row: GroupRow | None) -> GroupRow:
     row = _mine(node, row)
     if row.home_state != WAITING:
         raise NotFound("The group does not wait for its home.")
@@ -144,7 +144,7 @@ def _compare(expected: tuple[int, tuple[int, int], list[str]], request: ArrivalR
         raise Conflict("Other files arrived than the group has.", field="digests")
 
 
-def _say(tx: Tx, row: AnyRow, node: NodePrincipal, *, action: str, data: dict[str, object]) -> None:
+def _say(tx: Tx, row: GroupRow, node: NodePrincipal, *, action: str, data: dict[str, object]) -> None:
     tx.emit(
         actor=node.node_id,
         action=action,

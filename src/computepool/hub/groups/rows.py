@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Select, bindparam, exists, func, select, upda
 from computepool.core.jobs.lifecycle import JobState
 from computepool.hub.db import dialect
 from computepool.hub.db.group_tables import IS_PENDING, expected_jobs
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import (
     IS_COMING_HOME,
     IS_FINAL,
@@ -28,6 +28,8 @@ from computepool.hub.db.tables import (
     jobs,
     nodes,
 )
+from computepool.hub.db.typed_rows import TypedRow
+from computepool.hub.jobs.rows import JobRow
 
 PENDING, HAS_JOB, SUCCEEDED, FAILED = "pending", "job", "succeeded", "failed"
 WAITING, ARRIVED = "waiting", "arrived"
@@ -45,21 +47,94 @@ GOES_HOME = (
 )
 
 
+class GroupRow(TypedRow, of=groups):
+    id: str
+    account_id: str
+    name: str
+    kind: str
+    created_at_ms: int
+    watched: bool
+    expected: int
+    duplicates: int
+    completed_at_ms: int | None
+    rounds: int
+    home: str | None
+    return_home: bool
+    home_state: str | None
+    home_at_ms: int | None
+    home_reason: str | None
+    home_arrival: str | None
+
+
+class ExpectedKeyRow(TypedRow, of=expected_jobs):
+    group_id: str
+    key: str
+    state: str
+    meta: str | None
+    result: str | None
+    error: str | None
+    duplicates: int
+    registered_at_ms: int
+    reported_at_ms: int | None
+
+
+class ResultRow(
+    TypedRow, of=(events.c.seq, events.c.data.label("told"), jobs.c.id.is_not(None).label("has_job"), jobs)
+):
+    """How a job of a group ended. Without a job: a key that was reported from outside, which `told` names."""
+
+    seq: int
+    told: str | None
+    has_job: bool
+    id: str
+    key: str | None
+    item: int
+    state: str
+    reason: str
+    exit_code: int | None
+    error: str | None
+    kind: str
+    result: str | None
+    result_artifact: str | None
+    dropped_at_ms: int | None
+    bundled: int
+    carried: int | None
+    started_at_ms: int | None
+    finished_at_ms: int | None
+
+
+class GroupJobRow(JobRow, of=(jobs, expected_jobs.c.meta, expected_jobs.c.duplicates.label("duplicates"))):
+    result: str | None
+    meta: str | None
+    duplicates: int | None
+
+
+class JobStateRow(TypedRow, of=jobs):
+    """The least about a job, from rows that may hold large results."""
+
+    id: str
+    key: str | None
+    state: str
+    bundled: int
+    items_failed: int
+
+
 def insert_group(tx: Tx, *, group_id: str, account_id: str, name: str, kind: str, **columns: Any) -> None:
     row = {"id": group_id, "account_id": account_id, "name": name, "kind": kind, **columns}
     tx.connection.execute(groups.insert().values(created_at_ms=tx.now_ms, **row))
 
 
-def get_group(connection: Connection, group_id: str) -> AnyRow | None:
-    return connection.execute(_GROUP, {"group": group_id}).first()
+def get_group(connection: Connection, group_id: str) -> GroupRow | None:
+    return GroupRow.first(connection.execute(_GROUP, {"group": group_id}))
 
 
-_GROUP = select(groups).where(groups.c.id == bindparam("group"))
+_GROUP = GroupRow.select().where(groups.c.id == bindparam("group"))
 
 
-def lock_group(tx: Tx, group_id: str) -> AnyRow | None:
+def lock_group(tx: Tx, group_id: str) -> GroupRow | None:
     """Nobody else registers, reports, submits into or completes it until the transaction ends."""
-    return tx.connection.execute(_locked(tx.connection.dialect.name), {"group": group_id}).first()
+    statement = _locked(tx.connection.dialect.name)
+    return GroupRow.first(tx.connection.execute(statement, {"group": group_id}))
 
 
 @cache
@@ -67,14 +142,14 @@ def _locked(name: str) -> Select[Any]:
     return dialect.for_update(name, _GROUP)
 
 
-def join_group(tx: Tx, group_id: str) -> AnyRow | None:
+def join_group(tx: Tx, group_id: str) -> GroupRow | None:
     """What it is stays as read until the transaction ends. Others may submit into it at the same time, unless it is watched:
     then its row may be written next, and two that share it would wait for each other.
     """
     row = get_group(tx.connection, group_id)
     shared = _shared(tx.connection.dialect.name)
     if row is not None and not row.watched and shared is not _GROUP:  # on SQLite nobody else writes
-        row = tx.connection.execute(shared, {"group": group_id}).first()
+        row = GroupRow.first(tx.connection.execute(shared, {"group": group_id}))
     return lock_group(tx, group_id) if row is not None and row.watched else row
 
 
@@ -99,11 +174,11 @@ def list_groups(
     before: str | None,
     limit: int,
     name: str | None = None,
-) -> Sequence[AnyRow]:
+) -> list[GroupRow]:
     statement = _newest(account_id=account_id, kinds=kinds, before=before).limit(limit)
     if name is not None:
         statement = statement.where(groups.c.name == name)
-    return connection.execute(statement).all()
+    return GroupRow.all(connection.execute(statement))
 
 
 def search_groups(
@@ -114,13 +189,14 @@ def search_groups(
     kinds: Sequence[str],
     before: str | None,
     limit: int,
-) -> tuple[Sequence[AnyRow], str | None]:
+) -> tuple[list[GroupRow], str | None]:
     """Those with `text` in their name, or as their id. No index has that, so only so many are looked at in one go: the
     second is the last one that was, when there may be more."""
     newest = _newest(account_id=account_id, kinds=kinds, before=before)
     near = newest.limit(SEARCH_WINDOW).subquery("near")
     named = near.c.name.icontains(text, autoescape=True) | (near.c.id == text)
-    rows = connection.execute(select(near).where(named).order_by(near.c.id.desc()).limit(limit)).all()
+    found = select(near).where(named).order_by(near.c.id.desc()).limit(limit)
+    rows = GroupRow.all(connection.execute(found))
     if len(rows) == limit:
         return rows, rows[-1].id
     ids = newest.with_only_columns(groups.c.id)
@@ -128,7 +204,7 @@ def search_groups(
 
 
 def _newest(*, account_id: str | None, kinds: Sequence[str], before: str | None) -> Select[Any]:
-    statement = select(groups).where(groups.c.kind.in_(kinds)).order_by(groups.c.id.desc())
+    statement = GroupRow.select().where(groups.c.kind.in_(kinds)).order_by(groups.c.id.desc())
     if account_id is not None:
         statement = statement.where(groups.c.account_id == account_id)
     if before is not None:
@@ -139,32 +215,14 @@ def _newest(*, account_id: str | None, kinds: Sequence[str], before: str | None)
 # results, in the order in which they came
 
 
-def list_results(connection: Connection, *, group_id: str, after: int, limit: int) -> Sequence[AnyRow]:
-    """What finished of a group. Without an id: a key that was reported from outside, which `told` names."""
+def list_results(connection: Connection, *, group_id: str, after: int, limit: int) -> list[ResultRow]:
+    """What finished of a group."""
     found = {"group": group_id, "after": after, "most": limit}
-    return connection.execute(_RESULTS, found).all()
+    return ResultRow.all(connection.execute(_RESULTS, found))
 
 
 _RESULTS = (
-    select(
-        events.c.seq,
-        events.c.data.label("told"),
-        jobs.c.id,
-        jobs.c.key,
-        jobs.c.item,
-        jobs.c.state,
-        jobs.c.reason,
-        jobs.c.exit_code,
-        jobs.c.error,
-        jobs.c.kind,
-        jobs.c.result,
-        jobs.c.result_artifact,
-        jobs.c.dropped_at_ms,
-        jobs.c.bundled,
-        jobs.c.carried,
-        jobs.c.started_at_ms,
-        jobs.c.finished_at_ms,
-    )
+    ResultRow.select()
     .select_from(events)
     .outerjoin(jobs, jobs.c.id == events.c.job_id)
     .where(IS_FINAL, events.c.group_id == bindparam("group"), events.c.seq > bindparam("after"))
@@ -205,10 +263,10 @@ def has_jobs(connection: Connection, group_id: str) -> bool:
 # expected keys
 
 
-def get_expected(connection: Connection, group_id: str, keys: Iterable[str]) -> dict[str, AnyRow]:
+def get_expected(connection: Connection, group_id: str, keys: Iterable[str]) -> dict[str, ExpectedKeyRow]:
     wanted = dialect.among(connection, expected_jobs.c.key, keys)
-    found = connection.execute(select(expected_jobs).where(expected_jobs.c.group_id == group_id, wanted))
-    return {row.key: row for row in found}
+    statement = ExpectedKeyRow.select().where(expected_jobs.c.group_id == group_id, wanted)
+    return {row.key: row for row in ExpectedKeyRow.all(connection.execute(statement))}
 
 
 def keys_of_jobs(connection: Connection, group_id: str, keys: Iterable[str]) -> set[str]:
@@ -314,17 +372,12 @@ def count_keys(connection: Connection, group_id: str) -> dict[str, int]:
 # pages of both
 
 
-_ITEM_COLUMNS = [
-    column for column in jobs.columns if column.name not in ("payload", "payload_artifact", "compare")
-]
-
-
 def page_jobs(
     connection: Connection, group_id: str, *, states: Sequence[str], after: str, limit: int
-) -> Sequence[AnyRow]:
+) -> list[GroupJobRow]:
     """With `states`: those that have items which count as one of these."""
     statement = (
-        select(*_ITEM_COLUMNS, expected_jobs.c.meta, expected_jobs.c.duplicates)
+        GroupJobRow.select()
         .outerjoin(
             expected_jobs,
             (expected_jobs.c.group_id == jobs.c.group_id) & (expected_jobs.c.key == jobs.c.key),
@@ -338,32 +391,31 @@ def page_jobs(
         if JobState.FAILED.value in states:
             counts |= jobs.c.items_failed > 0
         statement = statement.where(counts)
-    return connection.execute(statement).all()
+    return GroupJobRow.all(connection.execute(statement))
 
 
-def page_job_states(connection: Connection, group_id: str, *, after: str, limit: int) -> Sequence[AnyRow]:
-    """The least about each job, from rows that may hold large results."""
+def page_job_states(connection: Connection, group_id: str, *, after: str, limit: int) -> list[JobStateRow]:
     statement = (
-        select(jobs.c.id, jobs.c.key, jobs.c.state, jobs.c.bundled, jobs.c.items_failed)
+        JobStateRow.select()
         .where(jobs.c.group_id == group_id, jobs.c.id > after)
         .order_by(jobs.c.id)
         .limit(limit)
     )
-    return connection.execute(statement).all()
+    return JobStateRow.all(connection.execute(statement))
 
 
 def page_keys(
     connection: Connection, group_id: str, *, states: Sequence[str], after: str, limit: int
-) -> Sequence[AnyRow]:
+) -> list[ExpectedKeyRow]:
     """Keys without a job."""
     statement = (
-        select(expected_jobs)
+        ExpectedKeyRow.select()
         .where(expected_jobs.c.group_id == group_id, expected_jobs.c.key > after)
         .where(expected_jobs.c.state.in_(states) if states else expected_jobs.c.state != HAS_JOB)
         .order_by(expected_jobs.c.key)
         .limit(limit)
     )
-    return connection.execute(statement).all()
+    return ExpectedKeyRow.all(connection.execute(statement))
 
 
 # home

@@ -14,10 +14,10 @@ from computepool.core.errors import BadRequest
 from computepool.core.jobs.lifecycle import TERMINAL, JobState
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.db.session import Connection
 from computepool.hub.groups import groups, messages
 from computepool.hub.groups import rows as group_rows
-from computepool.hub.groups.rows import FAILED, PENDING, SUCCEEDED
+from computepool.hub.groups.rows import FAILED, PENDING, SUCCEEDED, ExpectedKeyRow, GroupJobRow, GroupRow
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import views
 from computepool.hub.nodes import rows as node_rows
@@ -75,7 +75,7 @@ async def summary(hub: Hub, principal: Principal, group_id: str) -> GroupSummary
     return found.model_copy(update={"waiting": found.waiting.model_copy(update={"items": items})})
 
 
-def summarise(hub: Hub, connection: Connection, row: AnyRow) -> GroupSummary:
+def summarise(hub: Hub, connection: Connection, row: GroupRow) -> GroupSummary:
     seen = groups.view(connection, row, hub=hub)
     first = {"after": None, "limit": FIRST, "bytes_max": _FIRST_BYTES}
     nothing = ItemPage(items=[])
@@ -143,14 +143,14 @@ def load(
         bytes_max -= sum(len(row.result or "") + len(row.error or "") for row in kept)
         last = ""
     left = limit - len(found)
-    rows = group_rows.page_keys(connection, group_id, states=_KEY_STATES[which], after=last, limit=left)
-    kept = groups.within(rows, bytes_max)
-    found += [_key_item(row) for row in kept]
-    more = len(kept) == left or len(kept) < len(rows)
-    return ItemPage(items=found, next=_cursor(_KEY, kept[-1].key) if more else None)
+    keys = group_rows.page_keys(connection, group_id, states=_KEY_STATES[which], after=last, limit=left)
+    shown = groups.within(keys, bytes_max)
+    found += [_key_item(row) for row in shown]
+    more = len(shown) == left or len(shown) < len(keys)
+    return ItemPage(items=found, next=_cursor(_KEY, shown[-1].key) if more else None)
 
 
-def _job_items(connection: Connection, rows: list[AnyRow]) -> list[GroupItem]:
+def _job_items(connection: Connection, rows: list[GroupJobRow]) -> list[GroupItem]:
     if not rows:
         return []
     outputs = artifact_rows.outputs_of(connection, [row.id for row in rows])
@@ -160,7 +160,7 @@ def _job_items(connection: Connection, rows: list[AnyRow]) -> list[GroupItem]:
             key=row.key,
             job_id=row.id,
             state=row.state,
-            sentence=views.status(row, node=names.get(row.node_id)),
+            sentence=views.status(row, node=names.get(row.node_id or "")),
             bundled=row.bundled,
             carried=row.carried,
             items_failed=row.items_failed,
@@ -178,7 +178,7 @@ def _job_items(connection: Connection, rows: list[AnyRow]) -> list[GroupItem]:
     ]
 
 
-def _key_item(row: AnyRow) -> GroupItem:
+def _key_item(row: ExpectedKeyRow) -> GroupItem:
     pending = row.state == PENDING
     return GroupItem(
         key=row.key,
@@ -192,7 +192,7 @@ def _key_item(row: AnyRow) -> GroupItem:
     )
 
 
-def _meta(row: AnyRow) -> dict[str, str | bool | int | float | None] | None:
+def _meta(row: GroupJobRow | ExpectedKeyRow) -> dict[str, str | bool | int | float | None] | None:
     return None if row.meta is None else json.loads(row.meta)
 
 

@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, update
 
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import accounts, approvals
+from computepool.hub.db.typed_rows import TypedRow
 
-_WITH_NAME = select(approvals, accounts.c.name.label("asked_by_name")).join(
-    accounts, accounts.c.id == approvals.c.asked_by
-)
+
+class ApprovalRow(TypedRow, of=(approvals, accounts.c.name.label("asked_by_name"))):
+    id: str
+    kind: str
+    request: str
+    asked_by: str
+    asked_at_ms: int
+    state: str
+    decided_by: str | None
+    decided_at_ms: int | None
+    reason: str | None
+    asked_by_name: str
+
+
+_WITH_NAME = ApprovalRow.select().join(accounts, accounts.c.id == approvals.c.asked_by)
 
 
 def insert(tx: Tx, **columns: Any) -> None:
     tx.connection.execute(approvals.insert().values(asked_at_ms=tx.now_ms, state="pending", **columns))
 
 
-def get(connection: Connection, approval_id: str) -> AnyRow | None:
-    return connection.execute(_WITH_NAME.where(approvals.c.id == approval_id)).first()
+def get(connection: Connection, approval_id: str) -> ApprovalRow | None:
+    return ApprovalRow.first(connection.execute(_WITH_NAME.where(approvals.c.id == approval_id)))
 
 
-def list_pending(connection: Connection, *, since_ms: int, limit: int) -> Sequence[AnyRow]:
+def list_pending(connection: Connection, *, since_ms: int, limit: int) -> list[ApprovalRow]:
     """Oldest first; what nobody agreed to in time has lapsed."""
     statement = _WITH_NAME.where(approvals.c.state == "pending", approvals.c.asked_at_ms > since_ms)
-    return connection.execute(statement.order_by(approvals.c.id).limit(limit)).all()
+    return ApprovalRow.all(connection.execute(statement.order_by(approvals.c.id).limit(limit)))
 
 
 def decide(tx: Tx, approval_id: str, *, state: str, by: str, reason: str | None) -> bool:

@@ -15,13 +15,15 @@ from computepool.core.money.money import format_credits
 from computepool.core.money.payouts import PayoutState
 from computepool.hub.clock import Clock, new_id
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.identity import approval_rows as rows
 from computepool.hub.identity import roles
 from computepool.hub.identity.access import Principal
+from computepool.hub.identity.approval_rows import ApprovalRow
 from computepool.hub.money import credits as credit_service
 from computepool.hub.money import starting_credits
 from computepool.hub.money.payouts import rows as payout_rows
+from computepool.hub.money.payouts.rows import PayoutRow
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.settings import Settings
 from computepool.hub.snapshot import Snapshot, take
@@ -40,7 +42,7 @@ _LIST_MAX = 500
 @dataclass(frozen=True, slots=True)
 class _Kind:
     summary: Callable[[dict[str, object]], str]
-    effect: Callable[[Tx, Snapshot, AnyRow], None]
+    effect: Callable[[Tx, Snapshot, ApprovalRow], None]
 
 
 def _top_up_words(asked: dict[str, object]) -> str:
@@ -49,7 +51,7 @@ def _top_up_words(asked: dict[str, object]) -> str:
     return f"{words}: {request.note}" if request.note else words
 
 
-def _top_up(tx: Tx, snapshot: Snapshot, row: AnyRow) -> None:
+def _top_up(tx: Tx, snapshot: Snapshot, row: ApprovalRow) -> None:
     request = TopUpRequest.model_validate_json(row.request)
     credit_service.give(tx, snapshot, request, actor=row.asked_by, top_up_id=f"top_{row.id}")
 
@@ -58,7 +60,7 @@ def _grant_words(asked: dict[str, object]) -> str:
     return f"{format_credits(int(str(asked['amount'])))} credits to begin with for the new account {asked['name']}"
 
 
-def _grant(tx: Tx, snapshot: Snapshot, row: AnyRow) -> None:
+def _grant(tx: Tx, snapshot: Snapshot, row: ApprovalRow) -> None:
     asked = json.loads(row.request)
     starting_credits.welcome(tx, asked["account_id"], amount=asked["amount"], table=snapshot.table)
 
@@ -68,7 +70,7 @@ def _roles_words(asked: dict[str, object]) -> str:
     return f"{asked['name']} becomes {', '.join(wanted.roles)}"
 
 
-def _roles(tx: Tx, snapshot: Snapshot, row: AnyRow) -> None:
+def _roles(tx: Tx, snapshot: Snapshot, row: ApprovalRow) -> None:
     asked = json.loads(row.request)
     roles.change_in(tx, asked["account_id"], roles=asked["roles"], actor=row.asked_by)
 
@@ -79,10 +81,12 @@ def _review_words(asked: dict[str, object]) -> str:
     return f"{words}: {asked['note']}" if asked["note"] else words
 
 
-def _review(tx: Tx, snapshot: Snapshot, row: AnyRow) -> None:
+def _review(tx: Tx, snapshot: Snapshot, row: ApprovalRow) -> None:
     node = node_rows.get_node(tx.connection, json.loads(row.request)["node_id"])
+    decided_by = _found(tx.connection, row.id).decided_by
+    assert decided_by is not None
     if node is not None:
-        reputation.say_pardoned(tx, node, actor=_found(tx.connection, row.id).decided_by)
+        reputation.say_pardoned(tx, node, actor=decided_by)
 
 
 _KINDS = {
@@ -138,7 +142,7 @@ async def pending(hub: Hub, admin: Principal) -> ApprovalList:
     return ApprovalList(approvals=await hub.store.read(load))
 
 
-def _view(row: AnyRow, admin: Principal) -> ApprovalView:
+def _view(row: ApprovalRow, admin: Principal) -> ApprovalView:
     return ApprovalView(
         id=row.id,
         kind=row.kind,
@@ -150,7 +154,7 @@ def _view(row: AnyRow, admin: Principal) -> ApprovalView:
     )
 
 
-def _payout(hub: Hub, row: AnyRow, admin: Principal) -> ApprovalView:
+def _payout(hub: Hub, row: PayoutRow, admin: Principal) -> ApprovalView:
     two = "payouts" in hub.settings.two_person_kinds()
     return ApprovalView(
         id=row.id,
@@ -190,7 +194,7 @@ async def reject(hub: Hub, admin: Principal, approval_id: str, *, reason: str) -
     return await hub.store.write(unit)
 
 
-def _waiting(tx: Tx, approval_id: str, *, settings: Settings) -> AnyRow:
+def _waiting(tx: Tx, approval_id: str, *, settings: Settings) -> ApprovalRow:
     row = _found(tx.connection, approval_id)
     if row.state != "pending":
         raise Conflict(f"This was {row.state} already.")
@@ -199,14 +203,14 @@ def _waiting(tx: Tx, approval_id: str, *, settings: Settings) -> AnyRow:
     return row
 
 
-def _decide(tx: Tx, row: AnyRow, admin: Principal, *, state: str, reason: str | None) -> None:
+def _decide(tx: Tx, row: ApprovalRow, admin: Principal, *, state: str, reason: str | None) -> None:
     if not rows.decide(tx, row.id, state=state, by=admin.account_id, reason=reason):
         raise Conflict("Somebody else has decided this in this moment; look again.")
     data = json.dumps({"approval_id": row.id, "kind": row.kind, "asked_by": row.asked_by})
     tx.emit(actor=admin.account_id, action=f"approval.{state}", account_id=row.asked_by, data=data)
 
 
-def _found(connection: Connection, approval_id: str) -> AnyRow:
+def _found(connection: Connection, approval_id: str) -> ApprovalRow:
     row = rows.get(connection, approval_id)
     if row is None:
         raise NotFound("There is no such approval.")

@@ -8,10 +8,11 @@ from functools import partial
 from computepool.core.errors import Conflict
 from computepool.hub.clock import Clock
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.identity import signing_key_rows
 from computepool.hub.identity.access import Principal
 from computepool.hub.identity.hub_secrets import add_next
+from computepool.hub.identity.signing_key_rows import SigningKeyRow
 from computepool.hub.settings import Settings
 from computepool.protocol.hub_keys import HubKeys
 
@@ -52,13 +53,13 @@ async def tend(hub: Hub) -> None:
     await reload(hub)
 
 
-def _due(rows: Sequence[AnyRow], settings: Settings, now_ms: int) -> bool:
+def _due(rows: Sequence[SigningKeyRow], settings: Settings, now_ms: int) -> bool:
     period_ms = round(settings.key_rotation_days * _DAY_MS)
     since_ms = max(row.starts_at_ms for row in rows if row.starts_at_ms is not None)
     return period_ms > 0 and now_ms - since_ms >= period_ms
 
 
-def _over(rows: Sequence[AnyRow], now_ms: int) -> bool:
+def _over(rows: Sequence[SigningKeyRow], now_ms: int) -> bool:
     return any(row.private_key is not None and (row.ends_at_ms or now_ms + 1) <= now_ms for row in rows)
 
 

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from computepool.hub.clock import Clock
-from computepool.hub.db.session import AnyRow, Store, Tx
+from computepool.hub.db.session import Store, Tx
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity import signing_key_rows
+from computepool.hub.identity.signing_key_rows import SigningKeyRow
 from computepool.protocol.hub_keys import Endorsement, HubKeys, endorsed_text
 from computepool.protocol.tokens import b64, public_text, unb64
 
@@ -22,14 +23,15 @@ _OLD_PREFIX = "key:"  #: how the one signing key was kept before there was a tab
 class Secrets:
     """What this hub knows of them; `adopt` brings it up to date."""
 
-    def __init__(self, pepper: str, rows: Sequence[AnyRow]) -> None:
+    def __init__(self, pepper: str, rows: Sequence[SigningKeyRow]) -> None:
         self._pepper = unb64(pepper)
         self.adopt(rows)
 
-    def adopt(self, rows: Sequence[AnyRow]) -> None:
+    def adopt(self, rows: Sequence[SigningKeyRow]) -> None:
         """All signing keys, in their order."""
         current = [row for row in rows if row.starts_at_ms is not None][-1]
         assert current.private_key is not None
+        assert current.starts_at_ms is not None
         self.kid: str = current.kid  #: it signs
         self.since_ms: int = current.starts_at_ms
         self.signing_key = Ed25519PrivateKey.from_private_bytes(unb64(current.private_key))
@@ -47,7 +49,7 @@ class Secrets:
         return hmac.compare_digest(self.digest(secret), digest)
 
 
-def _published(rows: Sequence[AnyRow], key: Ed25519PrivateKey, *, kid: str) -> HubKeys:
+def _published(rows: Sequence[SigningKeyRow], key: Ed25519PrivateKey, *, kid: str) -> HubKeys:
     """Signed once for each change, not for each who asks."""
     coming = [row.kid for row in rows if row.starts_at_ms is None]
     retired = [row for row in rows if row.private_key is None]
@@ -107,10 +109,11 @@ def _first(tx: Tx, clock: Clock) -> tuple[str, str]:
     return list(kept.items())[-1] if kept else (clock.entropy(4).hex(), b64(clock.entropy(32)))
 
 
-def add_next(tx: Tx, clock: Clock, *, after: AnyRow) -> None:
+def add_next(tx: Tx, clock: Clock, *, after: SigningKeyRow) -> None:
     """A key for later, endorsed by the one before it while that one's private half is there."""
     private = Ed25519PrivateKey.from_private_bytes(clock.entropy(32))
     kid, public = clock.entropy(4).hex(), public_text(private)
+    assert after.private_key is not None
     signer = Ed25519PrivateKey.from_private_bytes(unb64(after.private_key))
     signing_key_rows.insert_key(
         tx,

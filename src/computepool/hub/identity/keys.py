@@ -7,12 +7,13 @@ from typing import Any
 
 from computepool.core.errors import Conflict, Forbidden, NotFound
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.identity import access
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import Principal, Role, Scope
 from computepool.hub.identity.hub_secrets import make_key
 from computepool.hub.identity.idempotency import Remembered, once
+from computepool.hub.identity.rows import KeyRow
 from computepool.hub.identity.sign_in import KEYS_TOPIC
 from computepool.hub.settings import Settings
 from computepool.protocol.accounts import KeyPage, KeyRequest, KeyRotateRequest, KeyView, NewKeyReply
@@ -20,7 +21,7 @@ from computepool.protocol.accounts import KeyPage, KeyRequest, KeyRotateRequest,
 _KEY, _SESSION = "key", "cookie"  #: the kinds; a session is a browser's
 
 
-def key_view(row: AnyRow, principal: Principal, *, now_ms: int) -> KeyView:
+def key_view(row: KeyRow, principal: Principal, *, now_ms: int) -> KeyView:
     scopes = access.scopes_from_text(row.scopes)
     ended = row.expires_at_ms is not None and row.expires_at_ms <= now_ms
     state = "revoked" if row.revoked_at_ms is not None else "expired" if ended else "good"
@@ -30,7 +31,7 @@ def key_view(row: AnyRow, principal: Principal, *, now_ms: int) -> KeyView:
         "this": row.id == principal.key_id,
         "can_revoke": state == "good" and access.may_use(principal, Scope.ACCOUNT),
     }
-    return KeyView.model_validate({**row._mapping, **said})
+    return KeyView.model_validate({**row._asdict(), **said})
 
 
 async def create(
@@ -170,7 +171,7 @@ async def rotate(
     )
 
 
-def _live(tx: Tx, principal: Principal, key_id: str) -> AnyRow:
+def _live(tx: Tx, principal: Principal, key_id: str) -> KeyRow:
     row = account_rows.get_key(tx.connection, key_id)
     access.check_owner(
         principal, row.account_id if row is not None and row.kind == _KEY else None, what="key"

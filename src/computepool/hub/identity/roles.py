@@ -6,14 +6,15 @@ import json
 from collections.abc import Sequence
 
 from computepool.core.errors import Conflict, NotFound
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.identity import access
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import Role
+from computepool.hub.identity.rows import AccountRow
 from computepool.hub.identity.sign_in import KEYS_TOPIC
 
 
-def change_in(tx: Tx, account_id: str, *, roles: Sequence[str], actor: str) -> AnyRow:
+def change_in(tx: Tx, account_id: str, *, roles: Sequence[str], actor: str) -> AccountRow:
     before = account_rows.get_account(tx.connection, account_id)
     if before is None:
         raise NotFound("There is no such account.")

@@ -10,8 +10,60 @@ from sqlalchemy import Connection, bindparam, delete, or_, select, update
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.group_tables import idempotency
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import accounts, api_keys, codes, hubs, secrets
+from computepool.hub.db.typed_rows import TypedRow
+
+
+class AccountRow(TypedRow, of=accounts):
+    id: str
+    name: str
+    roles: str
+    created_at_ms: int
+    floor: int | None
+    jobs_open_max: int | None
+    spend_per_day_max: int | None
+    artifact_bytes_max: int | None
+    artifact_keep_s: int | None
+
+
+class KeyRow(TypedRow, of=(api_keys, accounts.c.name.label("account_name"))):
+    """Without what it is checked against."""
+
+    id: str
+    account_id: str
+    kind: str
+    name: str
+    created_at_ms: int
+    expires_at_ms: int | None
+    last_used_ms: int | None
+    revoked_at_ms: int | None
+    scopes: str | None
+    account_name: str
+
+
+class CheckedKey(KeyRow, of=(api_keys, accounts)):
+    hash: str
+    roles: str
+
+
+class CodeRow(TypedRow, of=codes):
+    hash: str
+    purpose: str
+    account_id: str
+    expires_at_ms: int
+    used_at_ms: int | None
+    uses: int
+    uses_max: int | None
+
+
+class StoredReply(TypedRow, of=idempotency):
+    account_id: str
+    route: str
+    key: str
+    request_hash: str
+    reply: str
+    created_at_ms: int
 
 
 def insert_account(tx: Tx, *, account_id: str, name: str, roles: Sequence[str]) -> bool:
@@ -22,8 +74,8 @@ def insert_account(tx: Tx, *, account_id: str, name: str, roles: Sequence[str]) 
     return tx.connection.execute(statement.returning(accounts.c.id)).first() is not None
 
 
-def get_account(connection: Connection, account_id: str) -> AnyRow | None:
-    return connection.execute(select(accounts).where(accounts.c.id == account_id)).first()
+def get_account(connection: Connection, account_id: str) -> AccountRow | None:
+    return AccountRow.first(connection.execute(AccountRow.select().where(accounts.c.id == account_id)))
 
 
 def lock_accounts(tx: Tx, account_ids: Iterable[str]) -> None:
@@ -54,35 +106,34 @@ def count_admins(connection: Connection) -> int:
     )
 
 
-def find_account(connection: Connection, name: str) -> AnyRow | None:
-    return connection.execute(select(accounts).where(accounts.c.name == name)).first()
+def find_account(connection: Connection, name: str) -> AccountRow | None:
+    return AccountRow.first(connection.execute(AccountRow.select().where(accounts.c.name == name)))
 
 
-def list_accounts(connection: Connection, *, after: str, limit: int) -> Sequence[AnyRow]:
-    statement = select(accounts).where(accounts.c.id > after).order_by(accounts.c.id).limit(limit)
-    return connection.execute(statement).all()
+def list_accounts(connection: Connection, *, after: str, limit: int) -> list[AccountRow]:
+    statement = AccountRow.select().where(accounts.c.id > after).order_by(accounts.c.id).limit(limit)
+    return AccountRow.all(connection.execute(statement))
 
 
 def insert_key(tx: Tx, **columns: Any) -> None:
     tx.connection.execute(api_keys.insert().values(created_at_ms=tx.now_ms, **columns))
 
 
-def get_key(connection: Connection, key_id: str) -> AnyRow | None:
+def get_key(connection: Connection, key_id: str) -> CheckedKey | None:
     statement = (
-        select(api_keys, accounts.c.name.label("account_name"), accounts.c.roles)
+        CheckedKey.select()
         .join(accounts, accounts.c.id == api_keys.c.account_id)
         .where(api_keys.c.id == key_id)
     )
-    return connection.execute(statement).first()
+    return CheckedKey.first(connection.execute(statement))
 
 
 def list_keys(
     connection: Connection, *, account_id: str | None, kinds: Sequence[str], after: str, limit: int
-) -> Sequence[AnyRow]:
-    """No account: everybody's. Never what they are checked against."""
-    shown = [column for column in api_keys.columns if column.name != "hash"]
+) -> list[KeyRow]:
+    """No account: everybody's."""
     statement = (
-        select(*shown, accounts.c.name.label("account_name"))
+        KeyRow.select()
         .join(accounts, accounts.c.id == api_keys.c.account_id)
         .where(api_keys.c.kind.in_(kinds), api_keys.c.id > after)
         .order_by(api_keys.c.id)
@@ -90,7 +141,7 @@ def list_keys(
     )
     if account_id is not None:
         statement = statement.where(api_keys.c.account_id == account_id)
-    return connection.execute(statement).all()
+    return KeyRow.all(connection.execute(statement))
 
 
 def revoke_key(tx: Tx, key_id: str) -> bool:
@@ -172,10 +223,10 @@ def use_join_code(tx: Tx, *, code_hash: str) -> str | None:
     return tx.connection.execute(statement).scalar()
 
 
-def list_join_codes(connection: Connection, *, account_id: str, now_ms: int) -> Sequence[AnyRow]:
+def list_join_codes(connection: Connection, *, account_id: str, now_ms: int) -> list[CodeRow]:
     """Those that still work, the newest last."""
     statement = (
-        select(codes)
+        CodeRow.select()
         .where(
             codes.c.account_id == account_id,
             codes.c.purpose == "join",
@@ -184,7 +235,7 @@ def list_join_codes(connection: Connection, *, account_id: str, now_ms: int) -> 
         )
         .order_by(codes.c.expires_at_ms, codes.c.hash)
     )
-    return connection.execute(statement).all()
+    return CodeRow.all(connection.execute(statement))
 
 
 def end_join_codes(tx: Tx, *, account_id: str | None, name: str = "") -> int:
@@ -201,15 +252,15 @@ def end_join_codes(tx: Tx, *, account_id: str | None, name: str = "") -> int:
 
 def find_code(
     connection: Connection, name: str, *, account_id: str | None, purposes: Sequence[str]
-) -> AnyRow | None:
+) -> CodeRow | None:
     """By the beginning of its hash; no account: anybody's."""
     # A hash is written with 0-9a-f: a range is what both databases find by their index.
-    statement = select(codes).where(
+    statement = CodeRow.select().where(
         codes.c.hash >= name, codes.c.hash < f"{name}g", codes.c.purpose.in_(purposes)
     )
     if account_id is not None:
         statement = statement.where(codes.c.account_id == account_id)
-    return connection.execute(statement.order_by(codes.c.hash).limit(1)).first()
+    return CodeRow.first(connection.execute(statement.order_by(codes.c.hash).limit(1)))
 
 
 def end_code(tx: Tx, code_hash: str) -> None:
@@ -267,11 +318,11 @@ def live_address(connection: Connection, *, since_ms: int) -> str | None:
     return connection.execute(statement).scalars().first()
 
 
-def get_reply(connection: Connection, *, account_id: str, route: str, key: str) -> AnyRow | None:
-    return connection.execute(_REPLY, {"account": account_id, "path": route, "word": key}).first()
+def get_reply(connection: Connection, *, account_id: str, route: str, key: str) -> StoredReply | None:
+    return StoredReply.first(connection.execute(_REPLY, {"account": account_id, "path": route, "word": key}))
 
 
-_REPLY = select(idempotency).where(
+_REPLY = StoredReply.select().where(
     idempotency.c.account_id == bindparam("account"),
     idempotency.c.route == bindparam("path"),
     idempotency.c.key == bindparam("word"),

@@ -10,12 +10,13 @@ from computepool.core.errors import BadRequest, Conflict, Forbidden, NotFound, U
 from computepool.core.resources import NodeState
 from computepool.hub.clock import new_id
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.identity import access
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.identity.hub_secrets import make_key, parse_key
 from computepool.hub.identity.idempotency import Remembered, once
+from computepool.hub.identity.rows import AccountRow
 from computepool.hub.money import starting_credits
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.snapshot import Snapshot
@@ -120,14 +121,15 @@ class Authenticator:
                 "This node is not enrolled here; enrol it with a code from `pool node code`."
             )
         now_ms = self._hub.now_ms()
-        previous = row.previous_key if (row.previous_key_until_ms or 0) > now_ms else None
+        key_until_ms = row.previous_key_until_ms or 0
+        previous = row.previous_key if key_until_ms > now_ms else None
         expires_s = _verified(token, row.public_key, previous, now_s=now_ms // 1000)
         if row.state == NodeState.REVOKED:
             raise Unauthenticated("This node's key was revoked by its owner or the operator.")
         principal = NodePrincipal(
             node_id=node_id, owner=row.account_id, public_key=row.public_key, previous_key=previous
         )
-        until_ms = expires_s * 1000 if previous is None else min(expires_s * 1000, row.previous_key_until_ms)
+        until_ms = expires_s * 1000 if previous is None else min(expires_s * 1000, key_until_ms)
         self._remember(token, _Known(principal, until_ms), forgotten)
         return principal
 
@@ -157,7 +159,7 @@ def signed_by_node(principal: NodePrincipal, signature: str, message: bytes) -> 
 # accounts
 
 
-def account_view(row: AnyRow) -> AccountView:
+def account_view(row: AccountRow) -> AccountView:
     return AccountView(
         id=row.id,
         name=row.name,

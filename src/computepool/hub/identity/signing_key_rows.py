@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, update
 
 from computepool.hub.db import dialect
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import signing_keys
+from computepool.hub.db.typed_rows import TypedRow
 
 
-def list_keys(connection: Connection) -> Sequence[AnyRow]:
+class SigningKeyRow(TypedRow, of=signing_keys):
+    kid: str
+    number: int
+    public_key: str
+    private_key: str | None
+    created_at_ms: int
+    starts_at_ms: int | None
+    ends_at_ms: int | None
+    endorsed_by: str | None
+    endorsement: str | None
+
+
+def list_keys(connection: Connection) -> list[SigningKeyRow]:
     """In the order they sign."""
-    return connection.execute(select(signing_keys).order_by(signing_keys.c.number)).all()
+    return SigningKeyRow.all(connection.execute(SigningKeyRow.select().order_by(signing_keys.c.number)))
 
 
 def insert_key(tx: Tx, **columns: str | int | None) -> bool:

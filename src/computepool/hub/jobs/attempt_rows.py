@@ -12,9 +12,105 @@ from computepool.core.errors import InvariantViolation
 from computepool.core.jobs.lifecycle import CONTESTED, AttemptState, JobState, Reason
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import IS_BILLED, IS_LIVE, attempts, jobs, nodes
+from computepool.hub.db.typed_rows import TypedRow
 from computepool.hub.jobs.rows import SHOWN_ACCOUNT, lock_jobs
+
+
+class AttemptRow(TypedRow, of=attempts):
+    id: str
+    job_id: str
+    number: int
+    node_id: str
+    owner_id: str
+    lane: str
+    gpus: str
+    state: str
+    reason: str
+    lease_until_ms: int
+    leased_at_ms: int
+    started_at_ms: int | None
+    finished_at_ms: int | None
+    report_digest: str | None
+    exit_code: int | None
+    error: str | None
+    usage: str | None
+    log_bytes: int
+    log_next: int
+    stdout_chars: int
+    price: int
+    spot: int
+    units: int
+    zone_tier: str
+    zone_region: str
+    price_version: int
+    billed_ms: int | None
+    charge: int | None
+    outcome: str | None
+    streak: int
+    result: str | None
+    result_artifact: str | None
+    items_failed: int
+    outputs: str | None
+    printed: str | None
+    printed_chars: int | None
+    lane_since_ms: int
+    lane_billed_ms: int | None
+    resumed_no: int | None
+    resumed_ms: int | None
+    covered_ms: int | None
+    spent: int | None
+    checkpoint_ms: int | None
+    narrow: bool
+
+
+class NamedAttempt(AttemptRow, of=nodes.c.name.label("node_name")):
+    node_name: str
+
+
+class OwnedAttempt(
+    AttemptRow,
+    of=select(jobs.c.account_id).where(jobs.c.id == attempts.c.job_id).scalar_subquery().label("account_id"),
+):
+    """With the account whose job it is of."""
+
+    account_id: str
+
+
+class LiveAttemptRow(AttemptRow, of=(jobs, SHOWN_ACCOUNT)):
+    """With all of its job that is needed to grant it once more."""
+
+    shown_account: str
+    errand: str | None
+    group_id: str | None
+    spec_digest: str
+    payload: str | None
+    payload_artifact: str | None
+    item: int
+    item_count: int
+    ceiling: int
+    hold: int
+    runs: int
+    longest_ms: int
+    avoid_owners: str
+    pinned: str
+
+
+class AttemptKey(TypedRow, of=attempts):
+    id: str
+    job_id: str
+    number: int
+    node_id: str
+
+
+class UnableAttempt(TypedRow, of=attempts):
+    id: str
+    number: int
+    node_id: str
+    owner_id: str
+    reason: str
+
 
 _LIVE = [AttemptState.LEASED.value, AttemptState.RUNNING.value]
 
@@ -32,14 +128,14 @@ def insert_attempts(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
     _PLACE.execute(tx.connection, [{"job": row["job_id"], "node": row["node_id"]} for row in rows])
 
 
-def get_attempts(connection: Connection, job_id: str) -> Sequence[AnyRow]:
+def get_attempts(connection: Connection, job_id: str) -> list[NamedAttempt]:
     statement = (
-        select(attempts, nodes.c.name.label("node_name"))
+        NamedAttempt.select()
         .join(nodes, nodes.c.id == attempts.c.node_id)
         .where(attempts.c.job_id == job_id)
         .order_by(attempts.c.number)
     )
-    return connection.execute(statement).all()
+    return NamedAttempt.all(connection.execute(statement))
 
 
 def owners_failed(connection: Connection, job_id: str, reasons: Sequence[str]) -> set[str]:
@@ -52,65 +148,42 @@ def owners_failed(connection: Connection, job_id: str, reasons: Sequence[str]) -
     return set(connection.execute(statement).scalars())
 
 
-def unable(connection: Connection, job_id: str) -> Sequence[AnyRow]:
+def unable(connection: Connection, job_id: str) -> list[UnableAttempt]:
     """Attempts of the job whose nodes said that they could not run it."""
-    statement = select(
-        attempts.c.id, attempts.c.number, attempts.c.node_id, attempts.c.owner_id, attempts.c.reason
-    ).where(
+    statement = UnableAttempt.select().where(
         attempts.c.job_id == job_id,
         attempts.c.state == AttemptState.FAILED.value,
         attempts.c.reason.in_(sorted(CONTESTED)),
     )
-    return connection.execute(statement.order_by(attempts.c.node_id, attempts.c.id)).all()
+    return UnableAttempt.all(connection.execute(statement.order_by(attempts.c.node_id, attempts.c.id)))
 
 
-def lock_attempts(tx: Tx, attempt_ids: Iterable[str]) -> dict[str, AnyRow]:
+def lock_attempts(tx: Tx, attempt_ids: Iterable[str]) -> dict[str, OwnedAttempt]:
     statement = _lock_attempts(tx.connection.dialect.name)
     rows = tx.connection.execute(statement, dialect.ids(tx.connection, set(attempt_ids)))
-    return {row.id: row for row in rows}
+    return {row.id: row for row in OwnedAttempt.all(rows)}
 
 
 @cache
 def _lock_attempts(name: str) -> Select[Any]:
-    account = select(jobs.c.account_id).where(jobs.c.id == attempts.c.job_id).scalar_subquery()
-    wanted = (
-        select(attempts, account.label("account_id"))
-        .where(dialect.among_ids(name, attempts.c.id))
-        .order_by(attempts.c.id)
-    )
+    wanted = OwnedAttempt.select().where(dialect.among_ids(name, attempts.c.id)).order_by(attempts.c.id)
     return dialect.for_update(name, wanted)
 
 
-def live_attempts(connection: Connection, *, node_id: str) -> Sequence[AnyRow]:
-    """What this node holds by the store's knowledge, with all that is needed to grant it once more."""
+def live_attempts(connection: Connection, *, node_id: str) -> list[LiveAttemptRow]:
+    """What this node holds by the store's knowledge."""
     statement = (
-        select(
-            attempts,
-            SHOWN_ACCOUNT,
-            jobs.c.errand,
-            jobs.c.group_id,
-            jobs.c.spec_digest,
-            jobs.c.payload,
-            jobs.c.payload_artifact,
-            jobs.c.item,
-            jobs.c.item_count,
-            jobs.c.ceiling,
-            jobs.c.hold,
-            jobs.c.runs,
-            jobs.c.longest_ms,
-            jobs.c.avoid_owners,
-            jobs.c.pinned,
-        )
+        LiveAttemptRow.select()
         .join(jobs, jobs.c.id == attempts.c.job_id)
         .where(attempts.c.node_id == node_id, IS_LIVE)
         .order_by(attempts.c.id)
     )
-    return connection.execute(statement).all()
+    return LiveAttemptRow.all(connection.execute(statement))
 
 
-def live_attempts_of_job(connection: Connection, job_id: str) -> Sequence[AnyRow]:
-    statement = select(attempts).where(attempts.c.job_id == job_id, IS_LIVE)
-    return connection.execute(statement).all()
+def live_attempts_of_job(connection: Connection, job_id: str) -> list[AttemptRow]:
+    statement = AttemptRow.select().where(attempts.c.job_id == job_id, IS_LIVE)
+    return AttemptRow.all(connection.execute(statement))
 
 
 _REPORT = Prepared(
@@ -169,7 +242,7 @@ def end_attempt(tx: Tx, id_: str, *, state: AttemptState, reason: Reason) -> boo
     return tx.connection.execute(statement).rowcount == 1
 
 
-def start_attempts(tx: Tx, attempt_ids: Sequence[str]) -> Sequence[AnyRow]:
+def start_attempts(tx: Tx, attempt_ids: Sequence[str]) -> list[AttemptKey]:
     """Leased → running, for attempt and job; returns those that changed."""
     # Jobs before attempts, as everywhere: two hubs that lock in opposite orders would wait for each other.
     lock_jobs(tx, {id_.rpartition("-")[0] for id_ in attempt_ids})
@@ -180,9 +253,9 @@ def start_attempts(tx: Tx, attempt_ids: Sequence[str]) -> Sequence[AnyRow]:
             attempts.c.state == AttemptState.LEASED.value,
         )
         .values(state=AttemptState.RUNNING.value, reason=Reason.STARTED.value, started_at_ms=tx.now_ms)
-        .returning(attempts.c.id, attempts.c.job_id, attempts.c.number, attempts.c.node_id)
+        .returning(*AttemptKey.columns.values())
     )
-    started = tx.connection.execute(statement).all()
+    started = AttemptKey.all(tx.connection.execute(statement))
     if started:
         rows = [{"job": row.job_id, "no": row.number, "now": tx.now_ms} for row in started]
         _START.execute(tx.connection, rows)
@@ -225,11 +298,11 @@ def _extend(tx: Tx, wanted: Select[Any], until_ms: int) -> set[str]:
     return alive
 
 
-def overdue_attempts(connection: Connection, *, now_ms: int, limit: int) -> Sequence[AnyRow]:
+def overdue_attempts(connection: Connection, *, now_ms: int, limit: int) -> list[AttemptKey]:
     statement = (
-        select(attempts.c.id, attempts.c.job_id, attempts.c.node_id)
+        AttemptKey.select()
         .where(IS_LIVE, attempts.c.lease_until_ms < now_ms)
         .order_by(attempts.c.lease_until_ms)
         .limit(limit)
     )
-    return connection.execute(statement).all()
+    return AttemptKey.all(connection.execute(statement))

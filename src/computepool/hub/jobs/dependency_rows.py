@@ -10,8 +10,14 @@ from sqlalchemy import Connection, Select, select, update
 
 from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.hub.db import dialect
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import dependencies, jobs
+from computepool.hub.db.typed_rows import TypedRow
+
+
+class Dependency(TypedRow, of=dependencies):
+    job_id: str
+    after_id: str
 
 
 def insert(tx: Tx, rows: Sequence[dict[str, str]]) -> None:
@@ -19,15 +25,15 @@ def insert(tx: Tx, rows: Sequence[dict[str, str]]) -> None:
         tx.connection.execute(dependencies.insert(), list(rows))
 
 
-def dependents(connection: Connection, job_ids: Iterable[str]) -> Sequence[AnyRow]:
+def dependents(connection: Connection, job_ids: Iterable[str]) -> list[Dependency]:
     statement = _dependents(connection.dialect.name)
-    return connection.execute(statement, dialect.ids(connection, job_ids)).all()
+    return Dependency.all(connection.execute(statement, dialect.ids(connection, job_ids)))
 
 
 @cache
 def _dependents(name: str) -> Select[Any]:
     wanted = dialect.among_ids(name, dependencies.c.after_id)
-    return select(dependencies).where(wanted).order_by(dependencies.c.job_id)
+    return Dependency.select().where(wanted).order_by(dependencies.c.job_id)
 
 
 def get(connection: Connection, job_id: str) -> list[str]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from computepool.core.errors import BadRequest, Conflict, NotFound
 from computepool.core.ids import time_of
@@ -15,16 +15,20 @@ from computepool.core.jobs.lifecycle import TERMINAL, JobState, Reason
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.artifacts import storage_quota
 from computepool.hub.artifacts.inline_rows import size_of
+from computepool.hub.artifacts.rows import OutputRow
 from computepool.hub.clock import new_ids
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.groups import collector
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
 from computepool.hub.identity.idempotency import Remembered, once
 from computepool.hub.jobs import attempt_rows, dependency_rows, quotas, transitions, views
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.attempt_rows import NamedAttempt
+from computepool.hub.jobs.rows import FullJobRow, JobRow
 from computepool.hub.jobs.running import checkpoint_rows, checkpoints, child_rows
+from computepool.hub.jobs.running.child_rows import ChildJob
 from computepool.hub.jobs.transitions import Effects
 from computepool.hub.lookup import name_rows
 from computepool.hub.money import holds, quotes
@@ -280,7 +284,7 @@ class _Submission:
                 )
         return {job_id for job_id, row in rows.items() if row.state != JobState.SUCCEEDED}
 
-    def _may_follow(self, row: AnyRow) -> bool:
+    def _may_follow(self, row: JobRow) -> bool:
         return self.principal.is_admin or bool(row.account_id == self.principal.account_id)
 
     def _check_artifacts(self, tx: Tx) -> None:
@@ -312,7 +316,10 @@ class _Submission:
 # looking
 
 
-def _owned(principal: Principal, row: AnyRow | None) -> AnyRow:
+_Row = TypeVar("_Row", bound=JobRow)
+
+
+def _owned(principal: Principal, row: _Row | None) -> _Row:
     access.check_owner(principal, row.account_id if row is not None else None, what="job")
     assert row is not None
     return row
@@ -333,15 +340,27 @@ async def get(hub: Hub, principal: Principal, job_id: str, *, wait_ms: int, seen
             await watch.wait(left_ms / 1000)
 
 
+_Found: TypeAlias = tuple[
+    JobRow,
+    list[str],
+    list[NamedAttempt],
+    list[OutputRow],
+    tuple[FullJobRow, Sequence[OutputRow]] | None,
+    CheckpointView | None,
+    ChildJob | None,
+    list[str],
+]
+
+
 async def _detail(hub: Hub, principal: Principal, job_id: str) -> JobDetail:
-    def load(connection: Connection) -> tuple[Any, ...]:
-        row = job_rows.get_job(connection, job_id)
+    def load(connection: Connection) -> _Found:
+        row = _owned(principal, job_rows.get_job(connection, job_id))
         return (
             row,
             dependency_rows.get(connection, job_id),
             attempt_rows.get_attempts(connection, job_id),
             artifact_rows.outputs_of(connection, [job_id]).get(job_id, []),
-            rechecks.corrected(connection, row) if row is not None else None,
+            rechecks.corrected(connection, row),
             _checkpoint(connection, row),
             child_rows.get(connection, job_id),
             child_rows.direct(connection, job_id, limit=_CHILDREN_SHOWN),
@@ -362,8 +381,8 @@ async def _detail(hub: Hub, principal: Principal, job_id: str) -> JobDetail:
     return feasibility.noted(hub, [found])[0]
 
 
-def _checkpoint(connection: Connection, row: AnyRow | None) -> CheckpointView | None:
-    if row is None or row.checkpoint_no is None:
+def _checkpoint(connection: Connection, row: JobRow) -> CheckpointView | None:
+    if row.checkpoint_no is None:
         return None
     kept = checkpoint_rows.get(connection, row.id)
     return None if kept is None else checkpoints.view(kept)
@@ -408,7 +427,7 @@ async def page(
     if whose is not None and wanted.account_id not in (None, whose):
         return JobPage(jobs=[])
     own = replace(wanted, account_id=whose or wanted.account_id)
-    rows: list[AnyRow] = []
+    rows: list[JobRow] = []
     at, looked = after, 0
     while len(rows) < limit and looked < _LOOKED_AT_MAX:
         found, at = await _older(hub, own, before=at, limit=limit - len(rows))
@@ -418,7 +437,7 @@ async def page(
             break
     known = await hub.store.read(lambda connection: _names(connection, rows, principal))
     jobs = [
-        views.job_view(row, node_name=known.get(row.node_id), principal=principal).model_copy(
+        views.job_view(row, node_name=known.get(row.node_id or ""), principal=principal).model_copy(
             update={"account_name": known.get(row.account_id)}
         )
         for row in rows
@@ -430,7 +449,7 @@ async def page(
 
 async def _older(
     hub: Hub, wanted: JobFilter, *, before: str | None, limit: int
-) -> tuple[Sequence[AnyRow], str | None]:
+) -> tuple[Sequence[JobRow], str | None]:
     async with hub.searches if job_rows.is_search(wanted) else nullcontext():
         return await hub.store.read(
             lambda connection: job_rows.list_jobs(
@@ -439,7 +458,7 @@ async def _older(
         )
 
 
-def _names(connection: Connection, rows: Sequence[AnyRow], principal: Principal) -> dict[str, str]:
+def _names(connection: Connection, rows: Sequence[JobRow], principal: Principal) -> dict[str, str]:
     return name_rows.of(
         connection,
         accounts={row.account_id for row in rows} if principal.is_admin else (),
@@ -454,7 +473,7 @@ def _names(connection: Connection, rows: Sequence[AnyRow], principal: Principal)
 async def cancel(hub: Hub, principal: Principal, job_id: str) -> tuple[JobView, Effects]:
     """Cancelling a finished job changes nothing and says how it ended."""
 
-    def unit(tx: Tx, snapshot: Snapshot) -> tuple[AnyRow, Effects]:
+    def unit(tx: Tx, snapshot: Snapshot) -> tuple[JobRow, Effects]:
         effects = Effects()
         row = _owned(principal, job_rows.lock_jobs(tx, [job_id]).get(job_id))
         if JobState(row.state) not in TERMINAL:

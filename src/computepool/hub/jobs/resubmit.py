@@ -10,10 +10,11 @@ from computepool.core.money import terms as core_terms
 from computepool.core.trust import verification as verifying
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.db.session import Connection
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.rows import FullJobRow
 from computepool.hub.settlement.verification import comparators
 from computepool.protocol.jobs.jobs import AgainRequest, CompareFunction, Item, JobSpec, SubmitRequest
 
@@ -60,7 +61,7 @@ async def request_for(hub: Hub, principal: Principal, job_id: str, *, asked: Aga
         raise Conflict("This job was accepted under earlier rules, and would be refused now.") from error
 
 
-def _same_terms(row: AnyRow) -> dict[str, int]:
+def _same_terms(row: FullJobRow) -> dict[str, int]:
     """The ceiling it had; and its budget, where it had one: then less was set aside than the ceiling asks for."""
     full = core_terms.agree(
         ceiling=row.ceiling,
@@ -79,7 +80,7 @@ def _function(spec: JobSpec) -> CompareFunction:
     )
 
 
-def _check_kept(connection: Connection, row: AnyRow, *, spec: JobSpec, compare: JobSpec | None) -> None:
+def _check_kept(connection: Connection, row: FullJobRow, *, spec: JobSpec, compare: JobSpec | None) -> None:
     """The files of finished jobs are kept for a time only."""
     if row.dropped_at_ms is not None and spec.kind in CALLED and row.payload_artifact is None:
         raise Conflict(

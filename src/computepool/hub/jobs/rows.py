@@ -25,29 +25,116 @@ from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.hub.artifacts import inline_rows
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import IS_OPEN, IS_QUEUED, jobs, specs
+from computepool.hub.db.typed_rows import TypedRow
 from computepool.protocol.jobs.filters import JobFilter
 
 _HELD = [JobState.LEASED.value, JobState.RUNNING.value]
 
 #: To nodes, and for where it may run, a hub job is a job of whoever it is about.
 SHOWN_ACCOUNT = func.coalesce(jobs.c.behalf, jobs.c.account_id).label("shown_account")
-#: What the dispatcher needs of a queued job; the spec is looked up by digest and cached.
-_QUEUED = select(
-    jobs.c.id,
-    SHOWN_ACCOUNT,
-    jobs.c.spec_digest,
-    jobs.c.priority,
-    jobs.c.avoid_node,
-    jobs.c.ready_at_ms,
-    jobs.c.queued_at_ms,
-    jobs.c.ceiling,
-    jobs.c.avoid_owners,
-    jobs.c.pinned,
-)
 
-_WITHOUT_BLOBS = [column for column in jobs.columns if column.name not in ("payload", "result")]
+
+class QueuedJob(TypedRow, of=(jobs, SHOWN_ACCOUNT)):
+    """What the dispatcher needs; the spec is looked up by digest and cached."""
+
+    id: str
+    shown_account: str
+    spec_digest: str
+    priority: int
+    avoid_node: str
+    ready_at_ms: int
+    queued_at_ms: int
+    ceiling: int
+    avoid_owners: str
+    pinned: str
+
+
+class LeasedJob(TypedRow, of=(jobs, SHOWN_ACCOUNT)):
+    """All that a grant says about a job."""
+
+    id: str
+    attempt_no: int
+    account_id: str
+    shown_account: str
+    errand: str | None
+    group_id: str | None
+    spec_digest: str
+    payload: str | None
+    payload_artifact: str | None
+    item: int
+    item_count: int
+    hold: int
+    runs: int
+    longest_ms: int
+    checkpoint_no: int | None
+
+
+class JobRow(TypedRow, of=jobs):
+    """Without what may be large."""
+
+    id: str
+    account_id: str
+    group_id: str | None
+    key: str | None
+    item: int
+    item_count: int
+    name: str
+    kind: str
+    spec_digest: str
+    priority: int
+    retries: int
+    state: str
+    reason: str
+    attempt_no: int
+    accepted_attempt: int | None
+    node_id: str | None
+    avoid_node: str
+    job_faults: int
+    node_faults: int
+    deps_pending: int
+    ready_at_ms: int
+    queued_at_ms: int
+    created_at_ms: int
+    started_at_ms: int | None
+    finished_at_ms: int | None
+    expires_at_ms: int
+    exit_code: int | None
+    progress: float | None
+    error: str | None
+    result_artifact: str | None
+    payload_artifact: str | None
+    dropped_at_ms: int | None
+    ceiling: int
+    hold: int
+    hold_earned: int
+    longest_ms: int
+    charge: int | None
+    verify: str
+    compare: str | None
+    comparing: str | None
+    runs: int
+    results: int
+    avoid_owners: str
+    verdict: str | None
+    errand: str | None
+    behalf: str | None
+    taken_back: int | None
+    checkpoint_no: int | None
+    pinned: str
+    moves: int
+    watched: bool
+    bundled: int
+    carried: int | None
+    items_failed: int
+    held_until_ms: int | None
+    ttl_ms: int | None
+
+
+class FullJobRow(JobRow, of=jobs):
+    payload: str | None
+    result: str | None
 
 
 def insert_spec(tx: Tx, *, digest: str, body: str, account_id: str) -> None:
@@ -91,27 +178,27 @@ def count_states(connection: Connection) -> dict[str, int]:
     return {row.state: row.jobs for row in connection.execute(statement)}
 
 
-def get_job(connection: Connection, job_id: str) -> AnyRow | None:
-    return connection.execute(_JOB, {"job": job_id}).first()
+def get_job(connection: Connection, job_id: str) -> JobRow | None:
+    return JobRow.first(connection.execute(_JOB, {"job": job_id}))
 
 
-_JOB = select(*_WITHOUT_BLOBS).where(jobs.c.id == bindparam("job"))
+_JOB = JobRow.select().where(jobs.c.id == bindparam("job"))
 
 
-def get_job_full(connection: Connection, job_id: str) -> AnyRow | None:
-    return connection.execute(select(jobs).where(jobs.c.id == job_id)).first()
+def get_job_full(connection: Connection, job_id: str) -> FullJobRow | None:
+    return FullJobRow.first(connection.execute(FullJobRow.select().where(jobs.c.id == job_id)))
 
 
-def get_jobs(connection: Connection, job_ids: Sequence[str]) -> Sequence[AnyRow]:
+def get_jobs(connection: Connection, job_ids: Sequence[str]) -> list[JobRow]:
     wanted = dialect.among(connection, jobs.c.id, job_ids)
-    return connection.execute(select(*_WITHOUT_BLOBS).where(wanted)).all()
+    return JobRow.all(connection.execute(JobRow.select().where(wanted)))
 
 
-def lock_jobs(tx: Tx, job_ids: Iterable[str]) -> dict[str, AnyRow]:
+def lock_jobs(tx: Tx, job_ids: Iterable[str]) -> dict[str, JobRow]:
     """Rows by id, locked in sorted order, so that two transactions never wait for each other in a circle."""
     statement = _lock_jobs(tx.connection.dialect.name)
     rows = tx.connection.execute(statement, dialect.ids(tx.connection, set(job_ids)))
-    return {row.id: row for row in rows}
+    return {row.id: row for row in JobRow.all(rows)}
 
 
 # The statements of a job's ordinary life are built once: building one takes longer than running it.
@@ -119,7 +206,7 @@ def lock_jobs(tx: Tx, job_ids: Iterable[str]) -> dict[str, AnyRow]:
 
 @cache
 def _lock_jobs(name: str) -> Select[Any]:
-    wanted = select(*_WITHOUT_BLOBS).where(dialect.among_ids(name, jobs.c.id)).order_by(jobs.c.id)
+    wanted = JobRow.select().where(dialect.among_ids(name, jobs.c.id)).order_by(jobs.c.id)
     return dialect.for_update(name, wanted)
 
 
@@ -154,7 +241,7 @@ def _in_hand(connection: Connection, wanted: JobFilter, *, most: int) -> list[An
 
 def list_jobs(
     connection: Connection, wanted: JobFilter, *, before: str | None, limit: int, window: int
-) -> tuple[Sequence[AnyRow], str | None]:
+) -> tuple[list[JobRow], str | None]:
     """Newest first, of the next `window` jobs of the account or group; and where to go on, if there is more.
 
     Hub jobs are the hub's own affair.
@@ -174,9 +261,8 @@ def list_jobs(
         last = connection.execute(end).scalar()
     if last is not None:
         led.append(jobs.c.id >= last)
-    rows = connection.execute(
-        select(*_WITHOUT_BLOBS).where(*led, *matching).order_by(newest).limit(limit)
-    ).all()
+    statement = JobRow.select().where(*led, *matching).order_by(newest).limit(limit)
+    rows = JobRow.all(connection.execute(statement))
     return rows, rows[-1].id if len(rows) == limit else last
 
 
@@ -226,10 +312,11 @@ def open_in_group(connection: Connection, group_id: str) -> list[str]:
 # the queue
 
 
-def list_queued(connection: Connection, *, since_ms: int, limit: int) -> Sequence[AnyRow]:
+def list_queued(connection: Connection, *, since_ms: int, limit: int) -> list[QueuedJob]:
     """Jobs that may be given to a node, oldest first; those waiting for other jobs are not among them."""
     statement = (
-        _QUEUED.where(
+        QueuedJob.select()
+        .where(
             IS_OPEN,
             jobs.c.state == JobState.QUEUED.value,
             jobs.c.deps_pending == 0,
@@ -239,25 +326,25 @@ def list_queued(connection: Connection, *, since_ms: int, limit: int) -> Sequenc
         .order_by(jobs.c.queued_at_ms, jobs.c.id)
         .limit(limit)
     )
-    return connection.execute(statement).all()
+    return QueuedJob.all(connection.execute(statement))
 
 
-def get_queued(connection: Connection, job_ids: Sequence[str]) -> Sequence[AnyRow]:
+def get_queued(connection: Connection, job_ids: Sequence[str]) -> list[QueuedJob]:
     """Those of the given jobs that wait for a node."""
-    statement = _QUEUED.where(
+    statement = QueuedJob.select().where(
         dialect.among(connection, jobs.c.id, job_ids),
         jobs.c.state == JobState.QUEUED.value,
         jobs.c.deps_pending == 0,
         jobs.c.comparing.is_(None),
     )
-    return connection.execute(statement).all()
+    return QueuedJob.all(connection.execute(statement))
 
 
-def lease_jobs(tx: Tx, job_ids: Sequence[str]) -> dict[str, AnyRow]:
+def lease_jobs(tx: Tx, job_ids: Sequence[str]) -> dict[str, LeasedJob]:
     """Queued → leased for those still queued and not being taken by another hub; the losers are absent."""
     statement = _lease_jobs(tx.connection.dialect.name)
     rows = tx.connection.execute(statement, dialect.ids(tx.connection, job_ids))
-    return {row.id: row for row in rows}
+    return {row.id: row for row in LeasedJob.all(rows)}
 
 
 @cache
@@ -274,23 +361,7 @@ def _lease_jobs(name: str) -> ReturningUpdate[*tuple[Any, ...]]:
             reason=Reason.PLACED.value,
             attempt_no=jobs.c.attempt_no + 1,
         )
-        .returning(
-            jobs.c.id,
-            jobs.c.attempt_no,
-            jobs.c.account_id,
-            SHOWN_ACCOUNT,
-            jobs.c.errand,
-            jobs.c.group_id,
-            jobs.c.spec_digest,
-            jobs.c.payload,
-            jobs.c.payload_artifact,
-            jobs.c.item,
-            jobs.c.item_count,
-            jobs.c.hold,
-            jobs.c.runs,
-            jobs.c.longest_ms,
-            jobs.c.checkpoint_no,
-        )
+        .returning(*LeasedJob.columns.values())
     )
 
 
@@ -298,8 +369,8 @@ def _lease_jobs(name: str) -> ReturningUpdate[*tuple[Any, ...]]:
 TTL_MS = func.coalesce(jobs.c.ttl_ms, jobs.c.expires_at_ms - jobs.c.created_at_ms)
 
 
-def ttl_ms_of(row: AnyRow) -> int:
-    return int(row.expires_at_ms - row.created_at_ms if row.ttl_ms is None else row.ttl_ms)
+def ttl_ms_of(row: JobRow) -> int:
+    return row.expires_at_ms - row.created_at_ms if row.ttl_ms is None else row.ttl_ms
 
 
 def requeue(tx: Tx, job_id: str, *, attempt_no: int, waits_on: bool = False, **changes: Any) -> bool:

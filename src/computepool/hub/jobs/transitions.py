@@ -21,9 +21,10 @@ from computepool.core.jobs.lifecycle import (
 from computepool.core.money.run_times import Timed
 from computepool.core.trust.ties import Program
 from computepool.hub.artifacts.storage_quota import StorageChanges
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.jobs import attempt_rows, dependency_rows
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import checkpoints, child_rows
 from computepool.hub.money import holds
 
@@ -52,7 +53,7 @@ class Effects:
 
 def job_event(
     tx: Tx,
-    job: AnyRow,
+    job: JobRow,
     after: JobState,
     *,
     actor: str,
@@ -84,7 +85,7 @@ def job_event(
 
 
 def finish(
-    tx: Tx, job: AnyRow, state: JobState, *, actor: str, reason: Reason, effects: Effects, **changes: Any
+    tx: Tx, job: JobRow, state: JobState, *, actor: str, reason: Reason, effects: Effects, **changes: Any
 ) -> bool:
     """End a job that did not succeed; what depends on it ends too."""
     if not job_rows.finish(tx, job.id, state=state, reason=reason, **changes):
@@ -111,7 +112,7 @@ def end_children(tx: Tx, parent_ids: Sequence[str], effects: Effects) -> None:
             finish(tx, child, JobState.CANCELLED, actor="hub", reason=Reason.PARENT_ENDED, effects=effects)
 
 
-def _end_comparison(tx: Tx, job: AnyRow, effects: Effects) -> None:
+def _end_comparison(tx: Tx, job: JobRow, effects: Effects) -> None:
     """Nobody needs the answer any more, and the submitter need not pay for it."""
     if job.comparing is None:
         return
@@ -120,7 +121,7 @@ def _end_comparison(tx: Tx, job: AnyRow, effects: Effects) -> None:
         finish(tx, hub_job, JobState.CANCELLED, actor="hub", reason=reason, effects=effects)
 
 
-def _end_attempts(tx: Tx, job: AnyRow, effects: Effects) -> None:
+def _end_attempts(tx: Tx, job: JobRow, effects: Effects) -> None:
     for attempt in attempt_rows.live_attempts_of_job(tx.connection, job.id):
         attempt_rows.end_attempt(
             tx, attempt.id, state=AttemptState.CANCELLED, reason=Reason.CANCELLED_BY_USER
@@ -167,7 +168,7 @@ class Failure:
         return self.decision.state is JobState.FAILED
 
 
-def judge_failure(tx: Tx, job: AnyRow, *, reason: Reason, limits: RetryLimits, jitter: float) -> Failure:
+def judge_failure(tx: Tx, job: JobRow, *, reason: Reason, limits: RetryLimits, jitter: float) -> Failure:
     """The job's newest attempt did not succeed: try again, or give up."""
     node_fault = reason in NODE_FAULTS
     # The failed attempt's own row is already written, so its owner is among these.
@@ -185,7 +186,7 @@ def judge_failure(tx: Tx, job: AnyRow, *, reason: Reason, limits: RetryLimits, j
 
 def apply_failure(
     tx: Tx,
-    job: AnyRow,
+    job: JobRow,
     failure: Failure,
     *,
     attempt_no: int,
@@ -211,7 +212,7 @@ def apply_failure(
 
 
 def requeue(
-    tx: Tx, job: AnyRow, *, attempt_no: int, reason: Reason, actor: str, effects: Effects, **changes: Any
+    tx: Tx, job: JobRow, *, attempt_no: int, reason: Reason, actor: str, effects: Effects, **changes: Any
 ) -> None:
     """The job waits again, unless it has moved on since this attempt."""
     if job_rows.requeue(tx, job.id, attempt_no=attempt_no, reason=reason.value, **changes):

@@ -8,9 +8,13 @@ from typing import Any
 
 from computepool.core.jobs.lifecycle import CALLED, TERMINAL, JobKind, JobState, Reason
 from computepool.core.money.money import format_credits
-from computepool.hub.db.session import AnyRow
+from computepool.hub.artifacts.rows import OutputRow
+from computepool.hub.db.event_rows import EventRow
+from computepool.hub.groups.rows import ResultRow
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal, may_manage
+from computepool.hub.jobs.attempt_rows import NamedAttempt
+from computepool.hub.jobs.rows import FullJobRow, JobRow
 from computepool.hub.settlement.verification import comparators
 from computepool.protocol.accounts import EventView
 from computepool.protocol.jobs.jobs import (
@@ -94,7 +98,7 @@ _TIED = "done, but not confirmed: another owner's node came to another result, a
 _HELD = "; it is checked when one can, and its pay is held until then"
 
 
-def _status(row: AnyRow, state: JobState, reason: Reason, *, node: str | None) -> str:
+def _status(row: JobRow, state: JobState, reason: Reason, *, node: str | None) -> str:
     if row.verdict == "refuted":
         return wrong_sentence(row.taken_back or 0)
     if row.verdict == "alone" and state is JobState.SUCCEEDED:
@@ -106,16 +110,16 @@ def _status(row: AnyRow, state: JobState, reason: Reason, *, node: str | None) -
     return sentence(state, reason, node=node, code=row.exit_code, tries=row.attempt_no)
 
 
-def status(row: AnyRow, *, node: str | None) -> str:
+def status(row: JobRow, *, node: str | None) -> str:
     """One sentence for people."""
     return _status(row, JobState(row.state), Reason(row.reason), node=node)
 
 
-def job_view(row: AnyRow, *, node_name: str | None, principal: Principal | None) -> JobView:
+def job_view(row: JobRow, *, node_name: str | None, principal: Principal | None) -> JobView:
     return JobView(**_job_fields(row, node_name=node_name, principal=principal))
 
 
-def _job_fields(row: AnyRow, *, node_name: str | None, principal: Principal | None) -> dict[str, Any]:
+def _job_fields(row: JobRow, *, node_name: str | None, principal: Principal | None) -> dict[str, Any]:
     state, reason = JobState(row.state), Reason(row.reason)
     return {
         "id": row.id,
@@ -162,18 +166,18 @@ def _may_submit(principal: Principal | None, account_id: str) -> bool:
 
 
 def job_detail(
-    row: AnyRow,
+    row: JobRow,
     *,
     spec: JobSpec,
     after: Sequence[str],
-    attempts: Sequence[AnyRow],
-    outputs: Sequence[AnyRow],
-    corrected: tuple[AnyRow, Sequence[AnyRow]] | None,
+    attempts: Sequence[NamedAttempt],
+    outputs: Sequence[OutputRow],
+    corrected: tuple[FullJobRow, Sequence[OutputRow]] | None,
     checkpoint: CheckpointView | None,
     principal: Principal | None,
 ) -> JobDetail:
     names = {attempt.node_id: attempt.node_name for attempt in attempts}
-    fields = _job_fields(row, node_name=names.get(row.node_id), principal=principal)
+    fields = _job_fields(row, node_name=names.get(row.node_id or ""), principal=principal)
     return JobDetail(
         **fields,
         spec=spec,
@@ -188,13 +192,13 @@ def job_detail(
     )
 
 
-def _corrected(row: AnyRow, outputs: Sequence[AnyRow]) -> CorrectedResult:
+def _corrected(row: FullJobRow, outputs: Sequence[OutputRow]) -> CorrectedResult:
     return CorrectedResult(
         result=row.result, result_artifact=row.result_artifact, outputs=output_files(outputs)
     )
 
 
-def attempt_view(row: AnyRow) -> AttemptView:
+def attempt_view(row: NamedAttempt) -> AttemptView:
     return AttemptView(
         id=row.id,
         number=row.number,
@@ -215,17 +219,19 @@ def attempt_view(row: AnyRow) -> AttemptView:
     )
 
 
-def output_files(rows: Sequence[AnyRow]) -> list[OutputFile]:
+def output_files(rows: Sequence[OutputRow]) -> list[OutputFile]:
     return [OutputFile(name=row.name, digest=row.digest, size=row.size) for row in rows]
 
 
-def is_dropped(row: AnyRow) -> bool:
+def is_dropped(row: JobRow | ResultRow) -> bool:
     """Whether its result is no longer kept. Only functions come to one; a file has a time of its own."""
     had_one = row.state == JobState.SUCCEEDED and JobKind(row.kind) in CALLED
-    return bool(had_one and row.dropped_at_ms is not None and row.result_artifact is None)
+    return had_one and row.dropped_at_ms is not None and row.result_artifact is None
 
 
-def job_result(row: AnyRow, *, seq: int, outputs: Mapping[str, Sequence[AnyRow]]) -> JobResult:
+def job_result(
+    row: FullJobRow | ResultRow, *, seq: int, outputs: Mapping[str, Sequence[OutputRow]]
+) -> JobResult:
     return JobResult(
         seq=seq,
         job_id=row.id,
@@ -241,11 +247,13 @@ def job_result(row: AnyRow, *, seq: int, outputs: Mapping[str, Sequence[AnyRow]]
         outputs=output_files(outputs.get(row.id, ())),
         bundled=row.bundled,
         carried=row.carried,
-        ran_ms=None if row.started_at_ms is None else max(0, row.finished_at_ms - row.started_at_ms),
+        ran_ms=None
+        if row.started_at_ms is None or row.finished_at_ms is None
+        else max(0, row.finished_at_ms - row.started_at_ms),
     )
 
 
-def event_view(row: AnyRow) -> EventView:
-    fields = dict(row._mapping)
+def event_view(row: EventRow) -> EventView:
+    fields = row._asdict()
     fields["data"] = None if row.data is None else json.loads(row.data)
     return EventView.model_validate(fields)

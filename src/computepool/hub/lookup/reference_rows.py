@@ -2,55 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, exists, or_, select
 
 from computepool.core.ids import id_range
 from computepool.hub.db.group_tables import child_jobs
-from computepool.hub.db.session import AnyRow
 from computepool.hub.db.tables import accounts, groups, jobs, nodes
 
 TABLES: dict[str, Table] = {"job": jobs, "node": nodes, "group": groups, "account": accounts}
 PREFIXES = {"job": "job", "node": "node", "group": "grp", "account": "acc"}
 
 
-def by_id(connection: Connection, kind: str, word: str, *, whose: str | None, limit: int) -> Sequence[AnyRow]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundReference:
+    """What a word may mean. Only jobs have a key and a state."""
+
+    id: str
+    name: str
+    key: str | None = None
+    state: str = ""
+
+
+def by_id(
+    connection: Connection, kind: str, word: str, *, whose: str | None, limit: int
+) -> list[FoundReference]:
     """The one that has this id; else those whose ids begin so, with or without `job_`. None: whosever."""
     table = TABLES[kind]
-    exact = connection.execute(_visible(kind, whose).where(table.c.id == word)).all()
+    exact = _found(connection, _visible(kind, whose).where(table.c.id == word))
     bounds = id_range(PREFIXES[kind], word)
     if exact or bounds is None:
         return exact
     begin = _visible(kind, whose).where(table.c.id.between(*bounds))
-    return connection.execute(begin.order_by(table.c.id.desc()).limit(limit)).all()
+    return _found(connection, begin.order_by(table.c.id.desc()).limit(limit))
 
 
-def newest(connection: Connection, kind: str, *, account_id: str) -> Sequence[AnyRow]:
+def newest(connection: Connection, kind: str, *, account_id: str) -> list[FoundReference]:
     """What a person submitted: jobs of running jobs come later than these, and are not meant by `last`."""
     table = TABLES[kind]
     statement = _own(kind, account_id)
     if kind == "job":
         statement = statement.where(~exists().where(child_jobs.c.job_id == table.c.id))
-    return connection.execute(statement.order_by(table.c.id.desc()).limit(1)).all()
+    return _found(connection, statement.order_by(table.c.id.desc()).limit(1))
 
 
 def by_name(
     connection: Connection, kind: str, word: str, *, account_id: str, window: int, limit: int
-) -> Sequence[AnyRow]:
+) -> list[FoundReference]:
     """Of the newest `window` of an account. No index has names, so no more are looked at."""
     table = TABLES[kind]
     near = _own(kind, account_id).order_by(table.c.id.desc()).limit(window).subquery("near")
     called = near.c.name == word
     if kind == "job":
         called = or_(called, near.c.key == word)
-    statement = select(near).where(called).order_by(near.c.id.desc()).limit(limit)
-    return connection.execute(statement).all()
+    return _found(connection, select(near).where(called).order_by(near.c.id.desc()).limit(limit))
 
 
-def account_named(connection: Connection, name: str) -> Sequence[AnyRow]:
-    return connection.execute(_columns("account").where(accounts.c.name == name)).all()
+def account_named(connection: Connection, name: str) -> list[FoundReference]:
+    return _found(connection, _columns("account").where(accounts.c.name == name))
+
+
+def _found(connection: Connection, statement: Select[Any]) -> list[FoundReference]:
+    return [FoundReference(**row._mapping) for row in connection.execute(statement)]
 
 
 def _visible(kind: str, whose: str | None) -> Select[Any]:

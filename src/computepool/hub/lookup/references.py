@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from computepool.core.errors import Conflict, NotFound
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.db.session import Connection
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
 from computepool.hub.lookup import reference_rows as rows
@@ -46,7 +44,7 @@ async def find(hub: Hub, principal: Principal, *, kind: ReferenceKind, word: str
 
 def _look(
     hub: Hub, connection: Connection, principal: Principal, *, kind: ReferenceKind, word: str
-) -> Sequence[AnyRow]:
+) -> list[rows.FoundReference]:
     if word == LAST and kind is not ReferenceKind.ACCOUNT:
         return rows.newest(connection, kind.value, account_id=principal.account_id)
     limit, whose = _LISTED_MAX + 1, access.scope(principal)
@@ -60,7 +58,7 @@ def _look(
 
 def _named(
     hub: Hub, connection: Connection, principal: Principal, *, kind: ReferenceKind, word: str
-) -> Sequence[AnyRow]:
+) -> list[rows.FoundReference]:
     own = principal.account_id
     if kind is ReferenceKind.ACCOUNT:
         found = rows.account_named(connection, word)
@@ -70,13 +68,13 @@ def _named(
         meant = hosts.meant_by(
             own, word, rows=called, online=group_homes.OnlineNodes.among(called).answer(hub)
         )
-        return node_rows.get_nodes(connection, meant[: _LISTED_MAX + 1])
+        nodes = node_rows.get_nodes(connection, meant[: _LISTED_MAX + 1])
+        return [rows.FoundReference(id=node.id, name=node.name, state=node.state) for node in nodes]
     # Groups of one name follow each other, and the newest is meant; with jobs that is not clear.
     limit = 1 if kind is ReferenceKind.GROUP else _LISTED_MAX + 1
     window = hub.settings.find_names_max
     return rows.by_name(connection, kind.value, word, account_id=own, window=window, limit=limit)
 
 
-def _describe(row: AnyRow) -> str:
-    state = getattr(row, "state", "")
-    return f"{row.id} ({row.name}{', ' if state else ''}{state})"
+def _describe(row: rows.FoundReference) -> str:
+    return f"{row.id} ({row.name}{', ' if row.state else ''}{row.state})"

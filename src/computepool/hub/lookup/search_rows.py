@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, func, or_, select
 
 from computepool.hub.db import event_rows
-from computepool.hub.db.session import AnyRow
+from computepool.hub.db.event_rows import EventRow
 from computepool.hub.db.tables import HAS_NO_JOB, IS_IN_GROUP, events
 from computepool.protocol.jobs.filters import EventFilter
 
@@ -25,7 +25,7 @@ _SKEW_MS = 600_000
 
 @dataclass(frozen=True, slots=True)
 class SearchPage:
-    rows: Sequence[AnyRow] = ()
+    rows: Sequence[EventRow] = ()
     seen: int | None = None  #: the last one that was looked at: go on there; None: there is nothing further
     seen_ms: int | None = None  #: its time
     upto: int | None = (
@@ -75,10 +75,10 @@ def _look(
         last = connection.execute(end.offset(window - 1).limit(1)).first()
     if last is not None:
         matching.append(events.c.seq >= last.seq if newest else events.c.seq <= last.seq)
-    found = select(events).where(*led, begin, *matching).order_by(by).limit(limit)
-    rows = connection.execute(found).all()
+    found = EventRow.select().where(*led, begin, *matching).order_by(by).limit(limit)
+    rows = EventRow.all(connection.execute(found))
     if len(rows) == limit:
-        last = rows[-1]
+        return SearchPage(rows, rows[-1].seq, rows[-1].at_ms)
     return SearchPage(rows) if last is None else SearchPage(rows, last.seq, last.at_ms)
 
 

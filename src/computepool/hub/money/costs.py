@@ -13,10 +13,12 @@ from computepool.core.money.money import format_credits, free_or_reserved
 from computepool.core.money.pricing import PriceTable, Zone, billed_ms, charge_of
 from computepool.core.words import counted
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.db.session import Connection
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.attempt_rows import NamedAttempt
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.money import price_rows
 from computepool.protocol.money.credits import CostLine, CostView
 
@@ -25,7 +27,7 @@ from computepool.protocol.money.credits import CostLine, CostView
 class Paid:
     """One run that was paid for, or a part of one: an attempt whose checkpoint another one went on from."""
 
-    attempt: AnyRow
+    attempt: NamedAttempt
     bill: Bill
     part: bool = False
 
@@ -34,8 +36,8 @@ class Paid:
 class Facts:
     """What the store knows of one job's money."""
 
-    job: AnyRow
-    attempts: list[AnyRow] = field(default_factory=list)
+    job: JobRow
+    attempts: list[NamedAttempt] = field(default_factory=list)
     #: The accepted run first, then those that confirmed it, then what they went on from.
     paid: list[Paid] = field(default_factory=list)
 
@@ -55,7 +57,7 @@ def load(connection: Connection, job_id: str) -> Facts | None:
     job = job_rows.get_job(connection, job_id)
     if job is None:
         return None
-    facts = Facts(job, attempts=list(attempt_rows.get_attempts(connection, job_id)))
+    facts = Facts(job, attempts=attempt_rows.get_attempts(connection, job_id))
     runs = [row for row in facts.attempts if row.charge is not None and row.price_version]
     used = {row.resumed_no for row in runs}
     for row in sorted(
@@ -70,7 +72,7 @@ def load(connection: Connection, job_id: str) -> Facts | None:
     return facts
 
 
-def _bill(row: AnyRow, table: PriceTable, *, own: bool) -> Bill:
+def _bill(row: NamedAttempt, table: PriceTable, *, own: bool) -> Bill:
     return Bill(
         zone=Zone(row.zone_tier, row.zone_region),
         spot=row.spot,
@@ -79,7 +81,7 @@ def _bill(row: AnyRow, table: PriceTable, *, own: bool) -> Bill:
         table=table,
         node_name=row.node_name,
         billed_ms=row.billed_ms or 0,
-        charge=row.charge,
+        charge=row.charge or 0,
         own=own,
     )
 
@@ -118,7 +120,7 @@ def _to_submitter(facts: Facts, *, now_ms: int, yours: bool) -> CostView:
             yours=yours,
         )
         more = _unpaid(len(facts.attempts) - len(facts.paid)) + _wrong(job, "came")
-        own |= {"refund": job.hold - job.charge, "total": job.charge, "runs": len(facts.runs)}
+        own |= {"refund": job.hold - (job.charge or 0), "total": job.charge, "runs": len(facts.runs)}
         return _billed(facts, first, sentence + more, **own)
     if JobState(job.state) in TERMINAL:
         back = f"; the {format_credits(job.hold)} credits set aside came back" if job.hold else ""
@@ -138,11 +140,10 @@ def _if_done(facts: Facts, now_ms: int) -> int | None:
         accepted_at_ms=now_ms,
         longest_ms=facts.job.longest_ms,
     )
-    hold: int = facts.job.hold
-    return min(hold, charge_of(run.price, ran_ms))
+    return min(facts.job.hold, charge_of(run.price, ran_ms))
 
 
-def _wrong(job: AnyRow, moved: str) -> str:
+def _wrong(job: JobRow, moved: str) -> str:
     """Pay and fee are taken back together, or neither."""
     return f" The result was proven wrong afterwards, and all of it {moved} back." if job.taken_back else ""
 

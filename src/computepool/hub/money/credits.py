@@ -16,13 +16,15 @@ from computepool.core.money.pricing import Economy, PriceTable
 from computepool.core.trust.reputation import TENURED_DAYS, VIOLATIONS_WINDOW_MS
 from computepool.hub.clock import new_id
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.identity import access
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import POOL_ACCOUNT, Principal
 from computepool.hub.identity.idempotency import Remembered, once
+from computepool.hub.identity.rows import AccountRow
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.money import holds, ledger_rows
+from computepool.hub.money.ledger_rows import Earning, TimeUsed
 from computepool.hub.money.statements import whose
 from computepool.hub.settings import Settings
 from computepool.hub.settlement.verification import recheck_rows
@@ -42,7 +44,7 @@ _SOURCES = {"bank": ledger.BANK, "promo": ledger.PROMO}
 async def show(hub: Hub, principal: Principal, account_id: str | None) -> CreditsView:
     owner = whose(principal, account_id)
 
-    def load(connection: Connection) -> tuple[dict[str, int], AnyRow | None, bool, int]:
+    def load(connection: Connection) -> tuple[dict[str, int], Earning | None, bool, int]:
         matured = ledger_rows.matured_up_to(connection, owner)
         return (
             ledger_rows.get_balances(connection, owner),
@@ -111,7 +113,7 @@ def give(tx: Tx, snapshot: Snapshot, request: TopUpRequest, *, actor: str, top_u
     return _given(tx, account, request, top_up_id=top_up_id)
 
 
-def _recipient(tx: Tx, request: TopUpRequest) -> AnyRow:
+def _recipient(tx: Tx, request: TopUpRequest) -> AccountRow:
     account = account_rows.get_account(tx.connection, request.account) or account_rows.find_account(
         tx.connection, request.account
     )
@@ -121,7 +123,7 @@ def _recipient(tx: Tx, request: TopUpRequest) -> AnyRow:
     return account
 
 
-def _given(tx: Tx, account: AnyRow, request: TopUpRequest, *, top_up_id: str) -> TopUpReply:
+def _given(tx: Tx, account: AccountRow, request: TopUpRequest, *, top_up_id: str) -> TopUpReply:
     return TopUpReply(
         id=top_up_id,
         account_id=account.id,
@@ -291,7 +293,7 @@ def _board(connection: Connection, *, by: By, since_ms: int) -> LeaderboardView:
 
 
 def _leaders(
-    connection: Connection, by: By, *, credits: dict[str, int], used: dict[str, AnyRow]
+    connection: Connection, by: By, *, credits: dict[str, int], used: dict[str, TimeUsed]
 ) -> list[Leader]:
     ms = {account: int(row.ms or 0) for account, row in used.items()}
 

@@ -10,9 +10,12 @@ from computepool.core.money import ledger, pricing
 from computepool.core.money.ledger import Kind
 from computepool.core.money.money import format_credits
 from computepool.core.money.pricing import PriceTable
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.identity import rows as account_rows
+from computepool.hub.jobs.attempt_rows import AttemptRow, LiveAttemptRow
+from computepool.hub.jobs.rows import JobRow, LeasedJob
 from computepool.hub.money import ledger_rows, price_rows
+from computepool.hub.money.ledger_rows import TransferRow
 from computepool.hub.settlement.verification import recheck_rows
 
 
@@ -59,12 +62,14 @@ class RunCharge:
     charge: int
 
 
-def for_one_run(job: AnyRow) -> int:
+def for_one_run(job: JobRow | LeasedJob | LiveAttemptRow) -> int:
     """A hold is for all the runs that may have to be paid for, in equal parts."""
     return int(job.hold) // int(job.runs)
 
 
-def bill(tx: Tx, job: AnyRow, *, attempt: AnyRow, ran_ms: int, before: Sequence[RunCharge] = ()) -> RunCharge:
+def bill(
+    tx: Tx, job: JobRow, *, attempt: AttemptRow, ran_ms: int, before: Sequence[RunCharge] = ()
+) -> RunCharge:
     """`before`: of the attempts that this one went on from: they share the time limit, and the money for one run."""
     billed_ms = pricing.billed_ms(
         reported_ms=ran_ms,
@@ -82,12 +87,12 @@ def bill(tx: Tx, job: AnyRow, *, attempt: AnyRow, ran_ms: int, before: Sequence[
     )
 
 
-def is_overspent(job: AnyRow, bills: Iterable[RunCharge]) -> bool:
+def is_overspent(job: JobRow, bills: Iterable[RunCharge]) -> bool:
     """Whether one run took longer than its money lasts. Nobody pays more than was set aside, so it has no result."""
     return sum(part.charge for part in bills) > for_one_run(job)
 
 
-def settle(tx: Tx, job: AnyRow, *, bills: Sequence[RunCharge], ref: str, table: PriceTable) -> None:
+def settle(tx: Tx, job: JobRow, *, bills: Sequence[RunCharge], ref: str, table: PriceTable) -> None:
     """Pay the owners of the runs that count, the accepted one first, in the transaction that accepts it. `table`: today's."""
     if not job.hold:
         return
@@ -104,14 +109,14 @@ def settle(tx: Tx, job: AnyRow, *, bills: Sequence[RunCharge], ref: str, table: 
     tx.post(settle_key(job.id), legs, job_id=job.id, ref=ref)
 
 
-def release(tx: Tx, job: AnyRow) -> None:
+def release(tx: Tx, job: JobRow) -> None:
     """The job ended without a result: everything goes back."""
     if job.hold:
         legs = ledger.release(job.account_id, amount=job.hold, earned=job.hold_earned)
         tx.post(settle_key(job.id), legs, job_id=job.id)
 
 
-def take_back(tx: Tx, job: AnyRow, *, attempt: AnyRow) -> int:
+def take_back(tx: Tx, job: JobRow, *, attempt: AttemptRow) -> int:
     """The accepted result was wrong: what it cost goes back to who paid, if it has not matured. Returns how much."""
     # Earnings of this owner do not mature meanwhile, on whichever hub.
     account_rows.lock_accounts(tx, [attempt.owner_id])
@@ -127,7 +132,7 @@ def take_back(tx: Tx, job: AnyRow, *, attempt: AnyRow) -> int:
     return int(pay.amount + fee)
 
 
-def _has_matured(tx: Tx, job: AnyRow, pay: AnyRow, *, owner_id: str) -> bool:
+def _has_matured(tx: Tx, job: JobRow, pay: TransferRow, *, owner_id: str) -> bool:
     """Or is about to, by a unit before this one in the same transaction."""
     if job.held_until_ms is not None:  # it matures by itself
         return not job.held_until_ms
@@ -144,7 +149,7 @@ def held_until_ms(tx: Tx, *, cost: int, alone: bool, unconfirmed_ms: int) -> int
     return tx.now_ms + unconfirmed_ms if alone and cost else None
 
 
-def mature_held(tx: Tx, job: AnyRow) -> dict[str, int]:
+def mature_held(tx: Tx, job: JobRow) -> dict[str, int]:
     """Its pay was held, and is no longer: by owner, how much can be spent from now on."""
     paid = [row for row in ledger_rows.by_keys(tx.connection, [settle_key(job.id)]) if row.kind == Kind.PAY]
     owed: dict[str, int] = {}

@@ -32,11 +32,48 @@ from computepool.core.money import ledger
 from computepool.core.money.ledger import Kind
 from computepool.hub.db import dialect
 from computepool.hub.db.money_tables import balances, transfers
-from computepool.hub.db.session import AnyRow
 from computepool.hub.db.tables import IS_HELD, accounts, attempts, jobs
+from computepool.hub.db.typed_rows import TypedRow
 
-_COLUMNS = tuple(transfers.columns)
 _MATURE, _PAY, _FEE, _TAKE_BACK = (kind.value for kind in (Kind.MATURE, Kind.PAY, Kind.FEE, Kind.TAKE_BACK))
+
+
+class TransferRow(TypedRow, of=transfers):
+    seq: int
+    tx_key: str
+    leg: int
+    debit: str
+    credit: str
+    amount: int
+    kind: str
+    job_id: str | None
+    ref: str | None
+    at_ms: int
+    hash: str
+
+
+class Earning(TypedRow, of=transfers):
+    seq: int
+    amount: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindSum:
+    """How many transfers of a kind there were, and how much came in and went out."""
+
+    kind: str
+    transfers: int
+    moved: int
+    gained: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeUsed:
+    account_id: str
+    ms: int | None
+    jobs: int
 
 
 def balance_names(account_id: str) -> tuple[str, str, str, str]:
@@ -70,15 +107,15 @@ class Filter:
 
 def statement(
     connection: Connection, account_id: str, wanted: Filter, *, before: int | None, limit: int
-) -> Sequence[AnyRow]:
+) -> list[TransferRow]:
     """The newest first. Each index gives its newest few; the newest of those are the answer."""
     picked = _sides(connection, account_id, wanted, before=before, limit=limit)
     rows = connection.execute(select(*picked.columns).distinct().order_by(picked.c.seq.desc()).limit(limit))
-    return rows.all()
+    return TransferRow.all(rows)
 
 
-def sums(connection: Connection, account_id: str, wanted: Filter) -> Sequence[AnyRow]:
-    """By kind: how many, and how much came in and went out. What moves between own balances is neither."""
+def sums(connection: Connection, account_id: str, wanted: Filter) -> list[KindSum]:
+    """By kind. What moves between own balances came neither in nor went out."""
     picked = _sides(connection, account_id, wanted, before=None, limit=None)
     distinct = select(*picked.columns).distinct().subquery()
     names = balance_names(account_id)
@@ -92,7 +129,7 @@ def sums(connection: Connection, account_id: str, wanted: Filter) -> Sequence[An
         func.sum(gained, type_=BigInteger).label("gained"),
         func.sum(lost, type_=BigInteger).label("lost"),
     ).group_by(distinct.c.kind)
-    return connection.execute(rows.order_by(distinct.c.kind)).all()
+    return [KindSum(**row._mapping) for row in connection.execute(rows.order_by(distinct.c.kind))]
 
 
 def _sides(
@@ -102,7 +139,7 @@ def _sides(
     parts: list[Select[Any]] = []
     for name in balance_names(account_id):
         for side in (transfers.c.debit, transfers.c.credit):
-            part = select(*_COLUMNS).where(side == name, *conditions)
+            part = TransferRow.select().where(side == name, *conditions)
             if limit is not None:
                 part = part.order_by(transfers.c.seq.desc()).limit(limit)
             # SQLite takes a LIMIT in a part of a UNION only inside a query of its own.
@@ -139,10 +176,11 @@ def first_at(connection: Connection, at_ms: int) -> int:
     return low
 
 
-def by_keys(connection: Connection, keys: Sequence[str]) -> Sequence[AnyRow]:
+def by_keys(connection: Connection, keys: Sequence[str]) -> list[TransferRow]:
     """The legs of these events, in order. For one job's: its holds and settlements are found by their keys."""
     wanted = dialect.among(connection, transfers.c.tx_key, keys)
-    return connection.execute(select(*_COLUMNS).where(wanted).order_by(transfers.c.seq)).all()
+    statement = TransferRow.select().where(wanted).order_by(transfers.c.seq)
+    return TransferRow.all(connection.execute(statement))
 
 
 def hashes(connection: Connection, numbers: Sequence[int]) -> dict[int, str]:
@@ -199,10 +237,10 @@ def earned_between(connection: Connection, account_id: str, *, after: int, befor
     return (int(row.amount or 0), int(row.last or 0))
 
 
-def next_earned(connection: Connection, account_id: str, *, after: int) -> AnyRow | None:
+def next_earned(connection: Connection, account_id: str, *, after: int) -> Earning | None:
     """The oldest earning that has not matured."""
     pays = _pays(account_id).where(transfers.c.seq > after)
-    return connection.execute(pays.order_by(transfers.c.seq).limit(1)).first()
+    return Earning.first(connection.execute(pays.order_by(transfers.c.seq).limit(1)))
 
 
 def unconfirmed(connection: Connection, account_id: str) -> int:
@@ -221,7 +259,7 @@ def _pays(account_id: str) -> Select[Any]:
     the same transaction."""
     apart = or_(jobs.c.taken_back.is_not(None), jobs.c.held_until_ms.is_not(None))
     taken_back = exists().where(jobs.c.id == transfers.c.job_id, apart)
-    return select(transfers.c.seq, transfers.c.amount, transfers.c.at_ms).where(
+    return Earning.select().where(
         transfers.c.credit == ledger.earn(account_id), transfers.c.kind == _PAY, ~taken_back
     )
 
@@ -252,13 +290,13 @@ def _by_account(connection: Connection, statement: Select[Any], prefix: str) -> 
     return {row.name.removeprefix(prefix): int(row.amount) for row in rows if row.name.startswith(prefix)}
 
 
-def time_used(connection: Connection, *, since_id: str) -> tuple[dict[str, AnyRow], dict[str, AnyRow]]:
+def time_used(connection: Connection, *, since_id: str) -> tuple[dict[str, TimeUsed], dict[str, TimeUsed]]:
     """By account, of the jobs since that id: how long its nodes worked for others, and others' nodes for it."""
     lent = _time_by(attempts.c.owner_id, since_id)
     borrowed = _time_by(jobs.c.account_id, since_id)
     return (
-        {row.account_id: row for row in connection.execute(lent)},
-        {row.account_id: row for row in connection.execute(borrowed)},
+        {row.account_id: TimeUsed(**row._mapping) for row in connection.execute(lent)},
+        {row.account_id: TimeUsed(**row._mapping) for row in connection.execute(borrowed)},
     )
 
 

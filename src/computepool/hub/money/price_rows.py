@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from sqlalchemy import Connection, select
 
 from computepool.core.money import pricing
 from computepool.core.money.pricing import PriceTable
 from computepool.hub.db.money_tables import price_tables
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
+from computepool.hub.db.typed_rows import TypedRow
+
+
+class PriceTableRow(TypedRow, of=price_tables):
+    version: int
+    body: str
+    created_by: str
+    created_at_ms: int
+
 
 _NEWEST = select(price_tables).order_by(price_tables.c.version.desc()).limit(1)
 
@@ -24,8 +31,9 @@ def get(connection: Connection, version: int) -> PriceTable | None:
     return None if row is None else pricing.from_json(row.body)
 
 
-def list_versions(connection: Connection) -> Sequence[AnyRow]:
-    return connection.execute(select(price_tables).order_by(price_tables.c.version.desc())).all()
+def list_versions(connection: Connection) -> list[PriceTableRow]:
+    statement = PriceTableRow.select().order_by(price_tables.c.version.desc())
+    return PriceTableRow.all(connection.execute(statement))
 
 
 def list_tables(connection: Connection) -> list[PriceTable]:

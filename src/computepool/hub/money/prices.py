@@ -12,9 +12,10 @@ from computepool.core.money.pricing import PPM, Economy, PriceTable, first_table
 from computepool.core.resources import CPU_TIER, UNKNOWN_GPU_TIER
 from computepool.core.trust.tiers import region_of
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection, Store, Tx
+from computepool.hub.db.session import Connection, Store, Tx
 from computepool.hub.identity.access import Principal
 from computepool.hub.money import ledger_rows, price_rows
+from computepool.hub.money.price_rows import PriceTableRow
 from computepool.protocol.money.credits import PricesRequest, PriceTableView, PriceVersion, PriceVersions
 
 logger = logging.getLogger(__name__)
@@ -72,7 +73,7 @@ def put_in_force(hub: Hub, table: PriceTable) -> None:
 
 
 async def show(hub: Hub, version: int | None = None) -> PriceTableView:
-    def load(connection: Connection) -> AnyRow | None:
+    def load(connection: Connection) -> PriceTableRow | None:
         rows = price_rows.list_versions(connection)
         return next((row for row in rows if version in (None, row.version)), None)
 
@@ -101,7 +102,7 @@ async def change(hub: Hub, admin: Principal, request: PricesRequest) -> PriceTab
     """A new version, made from the newest one the caller has seen."""
     fee_max_ppm = _fee_max_ppm(hub)
 
-    def unit(tx: Tx) -> tuple[PriceTable, AnyRow]:
+    def unit(tx: Tx) -> tuple[PriceTable, PriceTableRow]:
         newest = price_rows.newest(tx.connection)
         if newest is None:
             raise InvariantViolation("there is no price table")
@@ -163,7 +164,7 @@ def _regions(given: Mapping[str, int]) -> dict[str, int]:
     return found
 
 
-def _view(hub: Hub, row: AnyRow) -> PriceTableView:
+def _view(hub: Hub, row: PriceTableRow) -> PriceTableView:
     table = pricing.from_json(row.body)
     return PriceTableView(
         version=table.version,

@@ -13,11 +13,12 @@ from computepool.core.money import terms as core_terms
 from computepool.core.money.pricing import PriceTable
 from computepool.core.money.terms import Terms
 from computepool.core.placement.outlook import Outlook, Stand, outlook, percentile
-from computepool.core.resources import Requirements, Shape
+from computepool.core.resources import Requirements
 from computepool.core.trust.verification import VerificationPolicy
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection
 from computepool.hub.identity.access import Principal
+from computepool.hub.memory.shapes import shape_of
 from computepool.hub.money import ledger_rows, quote_messages
 from computepool.hub.nodes import hosts, mesh_version
 from computepool.hub.scheduling import feasibility
@@ -89,7 +90,7 @@ async def quote(hub: Hub, principal: Principal, request: QuoteRequest) -> QuoteV
         budget=request.budget,
         policy=verification.policy_of(hub, request.verify, request.confidence),
     )
-    shape = Shape(wanted, account, ceiling=agreed.ceiling)
+    shape = shape_of(wanted, account, ceiling=agreed.ceiling)
     seen = outlook(hub.registry.fleet, hub.market, shape)
     reason = "" if seen.able else (await feasibility.explanation(hub, shape)).sentence
     zones = sorted({(stand.offer.zone.tier, stand.offer.zone.region) for stand in seen.stands})

@@ -11,12 +11,13 @@ from computepool.core.jobs.lifecycle import JobState
 from computepool.core.money import bills, ledger
 from computepool.core.money.bills import Bill
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.db.session import Connection
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.money import costs, ledger_rows
 from computepool.hub.money.costs import Facts, Paid
 from computepool.hub.money.holds import settle_key
+from computepool.hub.money.ledger_rows import TransferRow
 from computepool.hub.money.statements import job_keys
 from computepool.protocol.money import receipts
 from computepool.protocol.money.receipts import (
@@ -33,7 +34,9 @@ from computepool.protocol.tokens import public_text
 async def issue(hub: Hub, principal: Principal, job_id: str) -> SignedReceipt:
     """The same receipt every time, as long as the hub signs with the same key."""
 
-    def load(connection: Connection) -> tuple[Facts | None, Sequence[AnyRow], dict[int, str], str | None]:
+    def load(
+        connection: Connection,
+    ) -> tuple[Facts | None, Sequence[TransferRow], dict[int, str], str | None]:
         facts = costs.load(connection, job_id)
         rows = [] if facts is None else ledger_rows.by_keys(connection, job_keys(facts.job))
         hashes = ledger_rows.hashes(connection, [row.seq - 1 for row in rows])
@@ -75,7 +78,7 @@ def _receipt(hub: Hub, facts: Facts, *, transfers: list[ReceiptTransfer], result
         longest_ms=job.longest_ms,
         max_price=job.ceiling,
         hold=job.hold,
-        refund=job.hold - job.charge,
+        refund=job.hold - (job.charge or 0),
         confirmed_by=[ReceiptRun(**_run(other)) for other in others],
         continued_from=[ReceiptRun(**_run(part) | _part_times(part)) for part in facts.parts],
         transfers=transfers,
@@ -125,6 +128,6 @@ def _prices(bill: Bill) -> ReceiptPrices:
     )
 
 
-def _transfer(row: AnyRow, previous: str) -> ReceiptTransfer:
+def _transfer(row: TransferRow, previous: str) -> ReceiptTransfer:
     columns = {name: getattr(row, name) for name in ledger.CHAINED}
     return ReceiptTransfer(**columns, previous=previous, hash=row.hash)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 
 from computepool.core.errors import BadRequest
@@ -12,13 +12,14 @@ from computepool.core.money import ledger
 from computepool.core.money.ledger import Kind
 from computepool.core.money.money import CREDIT
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.db.session import Connection
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.money import ledger_rows
 from computepool.hub.money.holds import settle_key, take_back_key
-from computepool.hub.money.ledger_rows import Filter
+from computepool.hub.money.ledger_rows import Filter, KindSum, TransferRow
 from computepool.protocol.money.credits import Entry, StatementPage, Sum
 
 _EXPORT_PAGE = 1_000
@@ -60,7 +61,7 @@ async def page(
 ) -> StatementPage:
     owner, before = whose(principal, account_id), _number(after)
 
-    def load(connection: Connection) -> tuple[list[AnyRow], list[AnyRow]]:
+    def load(connection: Connection) -> tuple[list[TransferRow], list[KindSum]]:
         if wanted.job_id is not None:
             return _of_job(connection, owner, wanted), []
         chosen = wanted.filter()
@@ -71,7 +72,7 @@ async def page(
     full = len(rows) == limit and wanted.job_id is None
     return StatementPage(
         entries=[entry(row, owner) for row in rows],
-        sums=[Sum.model_validate(row._mapping) for row in sums],
+        sums=[Sum.model_validate(asdict(row)) for row in sums],
         next=str(rows[-1].seq) if full else None,
     )
 
@@ -84,7 +85,7 @@ def _number(cursor: str | None) -> int | None:
     return int(cursor)
 
 
-def _of_job(connection: Connection, owner: str, wanted: Wanted) -> list[AnyRow]:
+def _of_job(connection: Connection, owner: str, wanted: Wanted) -> list[TransferRow]:
     """The few transfers of one job are found by their keys, newest first."""
     job = job_rows.get_job(connection, wanted.job_id or "")
     if job is None:
@@ -94,7 +95,7 @@ def _of_job(connection: Connection, owner: str, wanted: Wanted) -> list[AnyRow]:
     return [row for row in reversed(rows) if {row.debit, row.credit} & mine and _within(row, wanted)]
 
 
-def _within(row: AnyRow, wanted: Wanted) -> bool:
+def _within(row: TransferRow, wanted: Wanted) -> bool:
     return (
         (wanted.kind is None or row.kind == wanted.kind.value)
         and (wanted.since_ms is None or row.at_ms >= wanted.since_ms)
@@ -102,7 +103,7 @@ def _within(row: AnyRow, wanted: Wanted) -> bool:
     )
 
 
-def job_keys(job: AnyRow) -> tuple[str, str]:
+def job_keys(job: JobRow) -> tuple[str, str]:
     """Of what was set aside for it (with the other jobs of its submission), and of what became of that."""
     first = job.id if job.errand else earlier_id(job.id, job.item)
     return f"hold:{first}", settle_key(job.id)
@@ -121,7 +122,7 @@ def earlier_id(job_id: str, steps: int) -> str:
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
-def entry(row: AnyRow, account_id: str) -> Entry:
+def entry(row: TransferRow, account_id: str) -> Entry:
     mine = ledger_rows.balance_names(account_id)
     spendable = (ledger.user(account_id), ledger.owner(account_id))
     return Entry(
@@ -140,7 +141,7 @@ def entry(row: AnyRow, account_id: str) -> Entry:
     )
 
 
-def _change(row: AnyRow, balances: tuple[str, ...]) -> int:
+def _change(row: TransferRow, balances: tuple[str, ...]) -> int:
     return int(row.amount) * ((row.credit in balances) - (row.debit in balances))
 
 
@@ -151,7 +152,7 @@ def _balance_label(name: str, mine: tuple[str, ...]) -> str:
     return _OTHERS.get(name, "another account")
 
 
-def _words(row: AnyRow, mine: tuple[str, ...]) -> str:
+def _words(row: TransferRow, mine: tuple[str, ...]) -> str:
     job = f" job {row.job_id}" if row.job_id else ""
     note = f": {row.ref}" if row.ref else ""
     words = {

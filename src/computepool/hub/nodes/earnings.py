@@ -14,13 +14,15 @@ from computepool.core.resources import NodeProfile
 from computepool.core.trust.hardware import Truth, truthful
 from computepool.core.trust.tiers import region_of
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.db.session import Connection
 from computepool.hub.identity import access
 from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.money import ledger_rows
 from computepool.hub.money.market import rows as market_rows
+from computepool.hub.money.market.rows import SpotRow
 from computepool.hub.nodes import node_status, price_floors
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.trust import hardware, hardware_rows
 from computepool.protocol.money.market import Earned, NodeEarnings, Sale
 from computepool.protocol.nodes.nodes import Profile
@@ -36,7 +38,7 @@ async def of_node(hub: Hub, principal: Principal | NodePrincipal, node_id: str) 
 
     def load(
         connection: Connection,
-    ) -> tuple[AnyRow, NodeProfile, dict[Zone, AnyRow | None], list[Earned], bool]:
+    ) -> tuple[NodeRow, NodeProfile, dict[Zone, SpotRow | None], list[Earned], bool]:
         row = node_rows.get_node(connection, node_id)
         if isinstance(principal, Principal):  # else it is the node itself
             access.check_owner(principal, row.account_id if row is not None else None, what="node")
@@ -66,7 +68,7 @@ async def of_node(hub: Hub, principal: Principal | NodePrincipal, node_id: str) 
     )
 
 
-def _profile(hub: Hub, row: AnyRow, truth: Truth | None) -> NodeProfile:
+def _profile(hub: Hub, row: NodeRow, truth: Truth | None) -> NodeProfile:
     """With the tiers in force, which it is paid by."""
     said = Profile.model_validate_json(row.profile)
     profile = said.node_profile(node_id=row.id, owner=row.account_id)
@@ -81,7 +83,9 @@ def _units(node: NodeProfile) -> list[tuple[Zone, int]]:
     return [(Zone(capacity.tier, region), len(capacity.gpus) * MILLI), cores] if capacity.gpus else [cores]
 
 
-def _sale(hub: Hub, node: NodeProfile, zone: Zone, *, units: int, floor: int, counted: AnyRow | None) -> Sale:
+def _sale(
+    hub: Hub, node: NodeProfile, zone: Zone, *, units: int, floor: int, counted: SpotRow | None
+) -> Sale:
     market = hub.market
     spot = market.spot(zone)
     wanted = market.floor_in(zone.tier, node_tier=node.capacity.tier, floor=floor)
@@ -103,13 +107,13 @@ def _sale(hub: Hub, node: NodeProfile, zone: Zone, *, units: int, floor: int, co
     )
 
 
-def _earned(connection: Connection, row: AnyRow, *, days: int, now_ms: int) -> Earned:
+def _earned(connection: Connection, row: NodeRow, *, days: int, now_ms: int) -> Earned:
     first = ledger_rows.first_at(connection, now_ms - days * _DAY_MS)
     amount, jobs = market_rows.earned(connection, owner_id=row.account_id, node_id=row.id, first=first)
     return Earned(days=days, amount=amount, jobs=jobs)
 
 
-def _sentence(hub: Hub, row: AnyRow, node: NodeProfile, *, shared: bool) -> str:
+def _sentence(hub: Hub, row: NodeRow, node: NodeProfile, *, shared: bool) -> str:
     """Whether it takes part in the market, and why not."""
     if hub.market.table.economy is Economy.NONE:
         return "Nothing costs anything in this pool, so nodes earn nothing."

@@ -9,10 +9,11 @@ from computepool.core.resources import NodeState
 from computepool.core.trust.reputation import ENROLLED_ACTION, heir_of
 from computepool.hub.clock import new_id
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity import sign_in
 from computepool.hub.identity.access import NodePrincipal, Principal, Role
+from computepool.hub.identity.rows import CodeRow
 from computepool.hub.nodes import joining, mesh_version
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.nodes.joining import CODE_ID, ENROL, JOIN
@@ -97,7 +98,7 @@ async def end_join_code(hub: Hub, principal: Principal, code_id: str) -> None:
     await hub.store.write(unit)
 
 
-def _works(code: AnyRow, now_ms: int) -> bool:
+def _works(code: CodeRow, now_ms: int) -> bool:
     left = code.used_at_ms is None if code.uses_max is None else code.uses < code.uses_max
     return bool(left and code.expires_at_ms > now_ms)
 

@@ -10,11 +10,12 @@ from datetime import UTC, datetime
 from computepool.core.errors import Conflict, NotFound
 from computepool.core.resources import NodeState
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.groups import rows as group_rows
-from computepool.hub.groups.rows import ARRIVED, WAITING
+from computepool.hub.groups.rows import ARRIVED, WAITING, GroupRow
 from computepool.hub.memory.registry import NodeSession
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.snapshot import Question
 from computepool.protocol.jobs.groups import HomeView
 
@@ -47,7 +48,7 @@ def find(connection: Connection, account_id: str, text: str | None) -> str | Non
     return str(named[0].id)
 
 
-def begin(tx: Tx, row: AnyRow) -> None:
+def begin(tx: Tx, row: GroupRow) -> None:
     """The group is complete, or its home has changed since: the home node is to come for it."""
     if row.return_home and row.home is not None:
         group_rows.set_group(
@@ -89,7 +90,7 @@ class OnlineNodes(Question[frozenset[str]]):
     last_seen: frozenset[tuple[str, int | None, bool]]  #: id, when, and whether it said that it leaves
 
     @classmethod
-    def among(cls, rows: Iterable[AnyRow]) -> OnlineNodes:
+    def among(cls, rows: Iterable[NodeRow]) -> OnlineNodes:
         return cls(frozenset((row.id, row.last_seen_ms, row.departure is not None) for row in rows))
 
     def answer(self, hub: Hub) -> frozenset[str]:
@@ -101,12 +102,12 @@ class OnlineNodes(Question[frozenset[str]]):
         )
 
 
-def offline_since(hub: Hub, node: AnyRow) -> int | None:
+def offline_since(hub: Hub, node: NodeRow) -> int | None:
     """When it was last heard of; None while it is there. One that polls another hub is known by the store's word."""
     return None if OnlineNodes.among([node]).answer(hub) else int(node.last_seen_ms or 0)
 
 
-def view(row: AnyRow, node: AnyRow | None, *, offline_ms: int | None = None) -> HomeView:
+def view(row: GroupRow, node: NodeRow | None, *, offline_ms: int | None = None) -> HomeView:
     """`node` is the home's row; it was last heard of at `offline_ms`, or may be there."""
     if not row.return_home:
         return HomeView(node_id=row.home, node_name=None if node is None else node.name)
@@ -131,7 +132,7 @@ def moment(ms: int) -> str:
     return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def _sentence(row: AnyRow, node: AnyRow | None, state: str) -> str:
+def _sentence(row: GroupRow, node: NodeRow | None, state: str) -> str:
     if row.home is None or node is None:
         return f"it has no home; name a node of yours: pool group return-home {row.id} --home NODE"
     if state == ARRIVED:

@@ -12,9 +12,10 @@ from computepool.core.placement import hosts
 from computepool.core.placement.hosts import Host, name_key
 from computepool.core.resources import NodeState
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.db.session import Connection
 from computepool.hub.nodes import group_homes
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes.rows import NodeRow
 from computepool.protocol.jobs.jobs import HOSTS_MAX, Needs
 from computepool.protocol.nodes.nodes import Profile
 
@@ -88,7 +89,7 @@ async def _ids_called(hub: Hub, account_id: str, word: str) -> set[str]:
     return here | {row.id for row in rows}
 
 
-def called(connection: Connection, account_id: str, word: str, *, revoked: bool = False) -> Sequence[AnyRow]:
+def called(connection: Connection, account_id: str, word: str, *, revoked: bool = False) -> Sequence[NodeRow]:
     """The nodes that go by this word, newest first: everybody's by id or name, one's own by every spelling and URL."""
     rows = node_rows.called(connection, word, revoked=revoked)
     if is_node_id(word) or any(row.account_id == account_id for row in rows):
@@ -107,7 +108,7 @@ def begun_ids(connection: Connection, word: str, *, but: str) -> Sequence[str]:
     return [id_ for id_ in node_rows.ids_between(connection, *bounds, limit=2) if id_ != but]
 
 
-def meant_by(account_id: str, word: str, *, rows: Iterable[AnyRow], online: AbstractSet[str]) -> list[str]:
+def meant_by(account_id: str, word: str, *, rows: Iterable[NodeRow], online: AbstractSet[str]) -> list[str]:
     """Of the nodes that go by a word, the ids of those that the account may mean; one is an answer."""
     known = [Host(id=row.id, owner=row.account_id, live=row.id in online) for row in rows]
     return [host.id for host in hosts.candidates(word, known, account=account_id)]
@@ -119,11 +120,11 @@ def check_name(profile: Profile) -> None:
         raise BadRequest(f"A node cannot be called {profile.name!r}: {problem}.", field="profile.name")
 
 
-def _spellings(row: AnyRow) -> Iterable[str]:
+def _spellings(row: NodeRow) -> Iterable[str]:
     return hosts.spellings(row.name, json.loads(row.profile).get("url") or "")
 
 
-def _describe(row: AnyRow) -> str:
+def _describe(row: NodeRow) -> str:
     region = json.loads(row.profile).get("region") or "no region"
     return f"{row.id} of {row.owner_name} ({region})"
 

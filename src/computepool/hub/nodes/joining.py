@@ -12,12 +12,14 @@ from computepool.core.fleet.node_status import NodeStatus
 from computepool.core.isolation import Level
 from computepool.hub.context import Hub
 from computepool.hub.db import event_rows
-from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.db.session import Connection
 from computepool.hub.identity import access
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import Principal
+from computepool.hub.identity.rows import CodeRow
 from computepool.hub.nodes import nodes
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes.rows import NodeRow
 from computepool.protocol.local_address import is_loopback, is_wildcard
 from computepool.protocol.nodes.joining import JoinCommand, JoinedNode, JoinStatus, JoinStep
 from computepool.protocol.nodes.nodes import NodeView
@@ -84,7 +86,7 @@ def commands(hub: Hub, code: str) -> list[JoinCommand]:
 
 @dataclass(frozen=True, slots=True)
 class _Joined:
-    row: AnyRow
+    row: NodeRow
     polled_ms: int | None
     worked_ms: int | None
 
@@ -93,7 +95,7 @@ async def status(hub: Hub, principal: Principal, code_id: str) -> JoinStatus:
     """For whoever made the code. A code for signing in is none of these, and neither is anybody else's."""
     owner = access.scope(principal)
 
-    def load(connection: Connection) -> tuple[AnyRow | None, list[_Joined]]:
+    def load(connection: Connection) -> tuple[CodeRow | None, list[_Joined]]:
         code = account_rows.find_code(connection, code_id, account_id=owner, purposes=(ENROL, JOIN))
         if len(code_id) != CODE_ID or code is None:
             return None, []
@@ -123,7 +125,7 @@ async def status(hub: Hub, principal: Principal, code_id: str) -> JoinStatus:
     )
 
 
-def _joined(connection: Connection, row: AnyRow) -> _Joined:
+def _joined(connection: Connection, row: NodeRow) -> _Joined:
     return _Joined(
         row,
         event_rows.first_of_node(connection, row.id, action="node.online"),

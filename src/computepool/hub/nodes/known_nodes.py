@@ -11,11 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from computepool.core.placement.gates import could_run
-from computepool.core.resources import Requirements, Shape
+from computepool.core.resources import Requirements
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.db.session import Connection
+from computepool.hub.memory.shapes import shape_of
 from computepool.hub.nodes import owner_rules
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.snapshot import Question
 from computepool.hub.trust import reputation_rows
 from computepool.protocol.nodes.nodes import Profile
@@ -30,7 +32,7 @@ class AbleOwners(Question[frozenset[str]]):
     ceiling: int | None
 
     def answer(self, hub: Hub) -> frozenset[str]:
-        shape = Shape(self.requirements, self.account, ceiling=self.ceiling)
+        shape = shape_of(self.requirements, self.account, ceiling=self.ceiling)
         able: set[str] = set()
         for fleet in (hub.registry.fleet, hub.elsewhere.fleet):
             rows = could_run(fleet, shape, slice(0, fleet.rows))
@@ -46,7 +48,7 @@ async def refresh(hub: Hub) -> None:
     here, most = hub.registry.fleet, hub.settings.verify_known_max
     absent = [node_id for node_id in seen if node_id not in here][:most]
 
-    def load(connection: Connection) -> tuple[list[AnyRow], set[str]]:
+    def load(connection: Connection) -> tuple[list[NodeRow], set[str]]:
         known = reputation_rows.load(connection, absent)
         banned = {node_id for node_id, reputation in known.items() if reputation.banned_at_ms}
         return list(node_rows.get_nodes(connection, absent)), banned
@@ -58,7 +60,7 @@ async def refresh(hub: Hub) -> None:
         _note(hub, row, banned=row.id in banned)
 
 
-def _note(hub: Hub, row: AnyRow, *, banned: bool) -> None:
+def _note(hub: Hub, row: NodeRow, *, banned: bool) -> None:
     known, said = hub.elsewhere, f"{row.profile} {row.rules} {banned}"
     if known.said.get(row.id) == said:
         return

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from computepool.core.fleet.node_status import NodeStatus
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.db.session import Connection
 from computepool.hub.identity.access import Principal
 from computepool.hub.nodes import nodes
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes.rows import NodeRow
 from computepool.protocol.nodes.nodes import NodePage, NodeView
 
 #: So many nodes are looked at for one page, however few of them match; the next page goes on there.
@@ -64,7 +65,7 @@ async def page(
 async def _load(
     hub: Hub, principal: Principal, wanted: NodeFilter, *, after: str, limit: int
 ) -> list[NodeView]:
-    def load(connection: Connection) -> tuple[Sequence[AnyRow], nodes.NodeHistory]:
+    def load(connection: Connection) -> tuple[Sequence[NodeRow], nodes.NodeHistory]:
         rows = node_rows.list_nodes(
             connection,
             after=after,

@@ -6,15 +6,16 @@ from computepool.core.fleet.node_status import Contact, Departure, NodeStatus, n
 from computepool.core.resources import NodeProfile, NodeState
 from computepool.hub.context import Hub
 from computepool.hub.db import dialect
-from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.db.session import Connection
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.nodes import price_floors
+from computepool.hub.nodes.rows import NodeStanding
 
 _HUB_FRESH_MS = 30_000
 
 
 def of_node(
-    hub: Hub, row: AnyRow, profile: NodeProfile, *, banned: bool, shared: bool, jobs: int = 0
+    hub: Hub, row: NodeStanding, profile: NodeProfile, *, banned: bool, shared: bool, jobs: int = 0
 ) -> NodeStatus:
     """`shared`: other hubs serve this database, so that a node may well poll one of them; `jobs`: it has there."""
     now_ms = hub.now_ms()

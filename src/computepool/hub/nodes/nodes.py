@@ -18,7 +18,7 @@ from computepool.core.trust.reputation import NEWCOMER, Reputation
 from computepool.core.trust.tiers import region_of
 from computepool.core.trust.uptime import Span
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.identity import access, sign_in
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import Principal
@@ -26,6 +26,7 @@ from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs.transitions import Effects
 from computepool.hub.nodes import node_status, owner_rules, price_floors, uptime
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.scheduling import leases
 from computepool.hub.snapshot import Snapshot, write
 from computepool.hub.trust import hardware, hardware_messages, hardware_rows, reputation, reputation_rows
@@ -56,7 +57,7 @@ def load_background(hub: Hub, connection: Connection, node_ids: Sequence[str]) -
     )
 
 
-def view(hub: Hub, row: AnyRow, principal: Principal | None, *, background: NodeHistory) -> NodeView:
+def view(hub: Hub, row: NodeRow, principal: Principal | None, *, background: NodeHistory) -> NodeView:
     known = background.reputations.get(row.id, NEWCOMER)
     profile = Profile.model_validate_json(row.profile)
     mine = access.may_manage(principal, row.account_id)
@@ -108,7 +109,7 @@ def _pardonable(principal: Principal | None, known: Reputation) -> bool:
 
 
 async def get(hub: Hub, principal: Principal, node_id: str) -> NodeView:
-    def load(connection: Connection) -> tuple[AnyRow | None, NodeHistory]:
+    def load(connection: Connection) -> tuple[NodeRow | None, NodeHistory]:
         return node_rows.get_node(connection, node_id), load_background(hub, connection, [node_id])
 
     row, background = await hub.store.read(load)
@@ -157,7 +158,7 @@ def follow_state(hub: Hub, node_id: str, state: NodeState) -> None:
         hub.registry.on_node_lost(node_id)
 
 
-def _manageable(connection: Connection, principal: Principal, node_id: str) -> AnyRow:
+def _manageable(connection: Connection, principal: Principal, node_id: str) -> NodeRow:
     row = node_rows.get_node(connection, node_id)
     access.check_owner(principal, row.account_id if row is not None else None, what="node")
     assert row is not None
@@ -207,7 +208,7 @@ async def reconcile(hub: Hub, node_id: str) -> None:
     if session is None:
         return
 
-    def load(connection: Connection) -> tuple[AnyRow | None, set[str], Reputation]:
+    def load(connection: Connection) -> tuple[NodeRow | None, set[str], Reputation]:
         live = {attempt.id for attempt in attempt_rows.live_attempts(connection, node_id=node_id)}
         known = reputation_rows.load(connection, [node_id])
         return node_rows.get_node(connection, node_id), live, known.get(node_id, NEWCOMER)

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from computepool.core.errors import NotFound
 from computepool.core.words import memory_size
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.identity import access
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import Principal
 from computepool.hub.memory.registry import NodeSession
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes.rows import NodeRow
 from computepool.protocol.nodes.nodes import NextReply, NextRequest
 from computepool.protocol.nodes.rules import NodeRules, NodeRulesView, rules_digest
 
@@ -46,7 +47,7 @@ async def set_(hub: Hub, principal: Principal, node_id: str, *, rules: NodeRules
     return _view(node_id, known)
 
 
-def follow(hub: Hub, row: AnyRow) -> None:
+def follow(hub: Hub, row: NodeRow) -> None:
     """What a node's row says holds from now on."""
     _push(hub, row.id, rules_of(row))
 
@@ -76,14 +77,14 @@ def _push(hub: Hub, node_id: str, rules: NodeRules) -> None:
         session.wake()
 
 
-def _own(connection: Connection, principal: Principal, node_id: str) -> AnyRow:
+def _own(connection: Connection, principal: Principal, node_id: str) -> NodeRow:
     row = node_rows.get_node(connection, node_id)
     access.check_owner(principal, row.account_id if row is not None else None, what="node")
     assert row is not None
     return row
 
 
-def rules_of(row: AnyRow) -> NodeRules:
+def rules_of(row: NodeRow) -> NodeRules:
     return NodeRules() if row.rules is None else NodeRules.model_validate_json(row.rules)
 
 

@@ -10,11 +10,12 @@ from computepool.core.money.pricing import Economy, PriceTable, Zone, zone_of
 from computepool.core.resources import NodeProfile, Requirements
 from computepool.core.words import counted
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
 from computepool.hub.money.market import rows as market_rows
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes.rows import NodeRow, NodeStanding
 from computepool.protocol.money.market import FloorView
 
 _ALL = 1_000_000  #: no account has more nodes
@@ -60,7 +61,7 @@ async def set_default(hub: Hub, principal: Principal, floor: int | None) -> Floo
 async def set_node(hub: Hub, principal: Principal, node_id: str, *, floor: int | None) -> FloorView:
     table = hub.market.table
 
-    def unit(tx: Tx) -> AnyRow:
+    def unit(tx: Tx) -> NodeRow:
         row = node_rows.get_node(tx.connection, node_id)
         access.check_owner(principal, row.account_id if row is not None else None, what="node")
         assert row is not None
@@ -102,7 +103,7 @@ async def refresh(hub: Hub, node_id: str) -> None:
     push(hub, found, found.get(node_id))
 
 
-def holding(row: AnyRow) -> int | None:
+def holding(row: NodeStanding) -> int | None:
     """The floor that holds for a node's row: its own, else its owner's."""
     floor: int | None = row.owner_floor if row.floor is None else row.floor
     return floor

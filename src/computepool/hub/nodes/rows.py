@@ -10,12 +10,41 @@ from sqlalchemy import Connection, bindparam, func, or_, select, update
 from computepool.core.fleet.node_status import Departure
 from computepool.core.resources import NodeState
 from computepool.hub.db import dialect
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import accounts, nodes
+from computepool.hub.db.typed_rows import TypedRow
 
-_WITH_OWNER = select(nodes, accounts.c.name.label("owner_name"), accounts.c.floor.label("owner_floor")).join(
-    accounts, accounts.c.id == nodes.c.account_id
-)
+
+class NodeStanding(TypedRow, of=(nodes, accounts.c.floor.label("owner_floor"))):
+    """What the status of a node follows from."""
+
+    id: str
+    account_id: str
+    state: str
+    profile: str
+    floor: int | None
+    last_seen_ms: int | None
+    cool_off_until_ms: int
+    departure: str | None
+    owner_floor: int | None
+
+
+class NodeRow(NodeStanding, of=(nodes, accounts.c.name.label("owner_name"))):
+    name: str
+    public_key: str
+    enrolled_at_ms: int
+    online_since_ms: int | None
+    known_since_ms: int | None
+    boot_id: str | None
+    consecutive_faults: int
+    rules: str | None
+    previous_key: str | None
+    previous_key_until_ms: int | None
+    code: str | None
+    owner_name: str
+
+
+_WITH_OWNER = NodeRow.select().join(accounts, accounts.c.id == nodes.c.account_id)
 
 
 def insert_node(tx: Tx, **columns: Any) -> None:
@@ -23,8 +52,8 @@ def insert_node(tx: Tx, **columns: Any) -> None:
     tx.connection.execute(nodes.insert().values(**dict.fromkeys(times, tx.now_ms), **columns))
 
 
-def get_node(connection: Connection, node_id: str) -> AnyRow | None:
-    return connection.execute(_NODE, {"node": node_id}).first()
+def get_node(connection: Connection, node_id: str) -> NodeRow | None:
+    return NodeRow.first(connection.execute(_NODE, {"node": node_id}))
 
 
 _NODE = _WITH_OWNER.where(nodes.c.id == bindparam("node"))
@@ -39,7 +68,7 @@ def lock_node(tx: Tx, node_id: str) -> None:
 _LOCKED = select(nodes.c.id).where(nodes.c.id == bindparam("node")).with_for_update(key_share=True)
 
 
-def set_key(tx: Tx, row: AnyRow, *, public_key: str, until_ms: int) -> None:
+def set_key(tx: Tx, row: NodeRow, *, public_key: str, until_ms: int) -> None:
     tx.connection.execute(
         update(nodes)
         .where(nodes.c.id == row.id, nodes.c.public_key == row.public_key)
@@ -57,8 +86,8 @@ def enrolled_since(connection: Connection, *, account_id: str, since_ms: int) ->
     return list(connection.execute(statement).scalars())
 
 
-def find_node_by_key(connection: Connection, public_key: str) -> AnyRow | None:
-    return connection.execute(_WITH_OWNER.where(nodes.c.public_key == public_key)).first()
+def find_node_by_key(connection: Connection, public_key: str) -> NodeRow | None:
+    return NodeRow.first(connection.execute(_WITH_OWNER.where(nodes.c.public_key == public_key)))
 
 
 def list_nodes(
@@ -69,7 +98,7 @@ def list_nodes(
     account_id: str | None,
     states: Sequence[str] = (),
     text: str = "",
-) -> Sequence[AnyRow]:
+) -> list[NodeRow]:
     """`text`: a part of its name or of its owner's, or its id."""
     statement = _WITH_OWNER.where(nodes.c.id > after).order_by(nodes.c.id).limit(limit)
     if account_id is not None:
@@ -79,19 +108,19 @@ def list_nodes(
     if text:
         parts = (column.icontains(text, autoescape=True) for column in (nodes.c.name, accounts.c.name))
         statement = statement.where(or_(*parts, nodes.c.id == text))
-    return connection.execute(statement).all()
+    return NodeRow.all(connection.execute(statement))
 
 
-def joined_with(connection: Connection, *, account_id: str, code_id: str, limit: int) -> Sequence[AnyRow]:
+def joined_with(connection: Connection, *, account_id: str, code_id: str, limit: int) -> list[NodeRow]:
     """The account's nodes that were enrolled with this code, newest first."""
     statement = _WITH_OWNER.where(nodes.c.account_id == account_id, nodes.c.code == code_id)
-    return connection.execute(statement.order_by(nodes.c.id.desc()).limit(limit)).all()
+    return NodeRow.all(connection.execute(statement.order_by(nodes.c.id.desc()).limit(limit)))
 
 
-def lately_seen(connection: Connection, *, limit: int) -> Sequence[AnyRow]:
+def lately_seen(connection: Connection, *, limit: int) -> list[NodeRow]:
     """The last ones that were heard of first."""
     statement = _WITH_OWNER.where(nodes.c.state == "active").order_by(nodes.c.last_seen_ms.desc())
-    return connection.execute(statement.limit(limit)).all()
+    return NodeRow.all(connection.execute(statement.limit(limit)))
 
 
 def seen_since(connection: Connection, *, since_ms: int) -> list[str]:
@@ -100,18 +129,19 @@ def seen_since(connection: Connection, *, since_ms: int) -> list[str]:
     return list(connection.execute(statement.order_by(nodes.c.last_seen_ms.desc())).scalars())
 
 
-def get_nodes(connection: Connection, node_ids: Iterable[str]) -> Sequence[AnyRow]:
-    return connection.execute(_WITH_OWNER.where(dialect.among(connection, nodes.c.id, node_ids))).all()
+def get_nodes(connection: Connection, node_ids: Iterable[str]) -> list[NodeRow]:
+    statement = _WITH_OWNER.where(dialect.among(connection, nodes.c.id, node_ids))
+    return NodeRow.all(connection.execute(statement))
 
 
-def called(connection: Connection, word: str, *, revoked: bool = False) -> Sequence[AnyRow]:
+def called(connection: Connection, word: str, *, revoked: bool = False) -> list[NodeRow]:
     """The nodes with this id, or with this name in any case, newest first; with `revoked`, those that were, too."""
     statement = _WITH_OWNER.where(
         or_(nodes.c.id == word, nodes.c.name == word, func.lower(nodes.c.name) == word.lower())
     )
     if not revoked:
         statement = statement.where(nodes.c.state != NodeState.REVOKED.value)
-    return connection.execute(statement.order_by(nodes.c.id.desc())).all()
+    return NodeRow.all(connection.execute(statement.order_by(nodes.c.id.desc())))
 
 
 def ids_between(connection: Connection, least: str, most: str, *, limit: int) -> Sequence[str]:

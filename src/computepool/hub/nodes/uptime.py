@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from computepool.core.trust import uptime as rules
 from computepool.core.trust.uptime import HOUR_MS, SPANS_HOURS, Span, UptimeShare
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.nodes import uptime_rows
+from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.settings import Settings
 from computepool.protocol.nodes.mesh import Uptime, UptimeView
 
@@ -16,7 +17,7 @@ _LONGEST_MS = max(SPANS_HOURS) * HOUR_MS
 _PERCENT_PPM = 10_000
 
 
-def arrive(tx: Tx, row: AnyRow, *, settings: Settings) -> None:
+def arrive(tx: Tx, row: NodeRow, *, settings: Settings) -> None:
     uptime_rows.arrive(tx, row, gap_ms=round(settings.uptime_gap_s * 1000))
 
 
@@ -24,7 +25,7 @@ def load(hub: Hub, connection: Connection, node_ids: Iterable[str]) -> dict[str,
     return uptime_rows.of_nodes(connection, node_ids, since_ms=hub.now_ms() - _LONGEST_MS)
 
 
-def view(hub: Hub, row: AnyRow, past: Sequence[Span], *, online: bool) -> UptimeView | None:
+def view(hub: Hub, row: NodeRow, past: Sequence[Span], *, online: bool) -> UptimeView | None:
     """None for a node that did not speak since this is written down."""
     if row.known_since_ms is None or row.online_since_ms is None:
         return None

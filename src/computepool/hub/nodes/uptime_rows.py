@@ -8,11 +8,12 @@ from sqlalchemy import Connection, delete, select, update
 
 from computepool.hub.db import dialect
 from computepool.hub.db.dashboard_tables import node_spans
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import nodes
+from computepool.hub.nodes.rows import NodeRow
 
 
-def arrive(tx: Tx, row: AnyRow, *, gap_ms: int) -> None:
+def arrive(tx: Tx, row: NodeRow, *, gap_ms: int) -> None:
     """The node speaks again. If it was away for longer than that, the time before is over and a new one begins."""
     since_ms, seen_ms = row.online_since_ms, row.last_seen_ms or tx.now_ms
     if since_ms is not None and tx.now_ms - seen_ms <= gap_ms:

@@ -28,8 +28,9 @@ from computepool.core import network
 from computepool.core.backoff import doubled
 from computepool.core.network import Address
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.notifications import notices, rows, webhooks
+from computepool.hub.notifications.rows import DueDelivery, WebhookRow
 from computepool.hub.settings import Settings
 from computepool.protocol.webhooks import signature
 
@@ -119,7 +120,7 @@ class Courier:
             begun += 1
         return begun
 
-    def _next(self, waiting: Sequence[AnyRow]) -> AnyRow | None:
+    def _next(self, waiting: Sequence[DueDelivery]) -> DueDelivery | None:
         busy = Counter(account for account, _ in self._calls.values())
         few = self._hub.settings.webhook_account_calls_max
         able = [row for row in waiting if busy[row.account_id] < few]
@@ -127,16 +128,16 @@ class Courier:
             able, key=lambda row: (busy[row.account_id], self._turns.get(row.account_id, 0)), default=None
         )
 
-    def _begin(self, row: AnyRow) -> None:
+    def _begin(self, row: DueDelivery) -> None:
         self._turn += 1
         self._turns[row.account_id] = self._turn
         task = asyncio.create_task(self._serve(row))
         self._calls[row.webhook_id] = (row.account_id, task)
         task.add_done_callback(lambda _: self._calls.pop(row.webhook_id, None))
 
-    async def _serve(self, row: AnyRow) -> None:
+    async def _serve(self, row: DueDelivery) -> None:
         """One webhook, until nothing waits for it, something did not arrive, or others shall have their turn."""
-        following: AnyRow | None = row
+        following: DueDelivery | None = row
         try:
             for _ in range(self._hub.settings.webhook_batch_max):
                 if following is None:
@@ -145,7 +146,7 @@ class Courier:
         except Exception:
             logger.exception("webhook.call_failed: %s", row.webhook_id)
 
-    async def _call(self, row: AnyRow) -> AnyRow | None:
+    async def _call(self, row: DueDelivery) -> DueDelivery | None:
         """Returns what is to be sent next to the same webhook."""
         hub = self._hub
         lease_ms = round(3 * hub.settings.webhook_call_s * 1000)
@@ -163,7 +164,7 @@ class Courier:
         return found[0] if found else None
 
 
-async def send(hub: Hub, client: httpx2.AsyncClient, row: AnyRow) -> DeliveryResult:
+async def send(hub: Hub, client: httpx2.AsyncClient, row: DueDelivery) -> DeliveryResult:
     try:
         async with asyncio.timeout(hub.settings.webhook_call_s):
             return await _post(hub, client, row)
@@ -175,7 +176,7 @@ async def send(hub: Hub, client: httpx2.AsyncClient, row: AnyRow) -> DeliveryRes
         return DeliveryResult(arrived=False, reason=f"{type(error).__name__}: {error}"[:300])
 
 
-async def _post(hub: Hub, client: httpx2.AsyncClient, row: AnyRow) -> DeliveryResult:
+async def _post(hub: Hub, client: httpx2.AsyncClient, row: DueDelivery) -> DeliveryResult:
     parts = urlsplit(row.url)
     host = network.clean_host(parts.hostname or "")
     port = parts.port or _PORTS[parts.scheme]
@@ -247,7 +248,7 @@ def own_addresses() -> tuple[network.Network, ...]:
 # what follows
 
 
-def _settle(tx: Tx, *, row: AnyRow, verdict: DeliveryResult, settings: Settings, jitter: float) -> None:
+def _settle(tx: Tx, *, row: DueDelivery, verdict: DeliveryResult, settings: Settings, jitter: float) -> None:
     tries = row.tries + 1
     hook = rows.get(tx.connection, row.webhook_id)
     failures = 0 if verdict.arrived or hook is None else hook.failures + 1
@@ -268,7 +269,7 @@ def _settle(tx: Tx, *, row: AnyRow, verdict: DeliveryResult, settings: Settings,
     _failed(tx, hook, verdict=verdict, settings=settings)
 
 
-def _failed(tx: Tx, hook: AnyRow, *, verdict: DeliveryResult, settings: Settings) -> None:
+def _failed(tx: Tx, hook: WebhookRow, *, verdict: DeliveryResult, settings: Settings) -> None:
     since_ms = hook.failing_since_ms or tx.now_ms
     if hook.failing_since_ms is None:
         rows.change(tx, hook.id, failing_since_ms=since_ms)

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.db.event_rows import EventRow
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.groups import groups
 from computepool.hub.groups import rows as group_rows
 from computepool.hub.notifications import rows
+from computepool.hub.notifications.rows import WebhookRow
 from computepool.protocol.webhooks import PAYLOAD_VERSION
 
 COMPLETE, HOME, FINISHED = rows.COMPLETE, "group.home", "job.finished"
@@ -26,13 +28,13 @@ _LOOKS_MAX = 10
 _NAMES_MAX = 300  #: characters of a person's words
 
 
-def wants(hook: AnyRow, event: str) -> bool:
+def wants(hook: WebhookRow, event: str) -> bool:
     return event in hook.events.split(",")
 
 
 @dataclass(frozen=True, slots=True)
 class _News:
-    hook: AnyRow
+    hook: WebhookRow
     cursor: int
     deliveries: list[dict[str, Any]]
     full: bool
@@ -70,7 +72,7 @@ def _take(tx: Tx, news: _News) -> bool:
     return True
 
 
-def _news(connection: Connection, hook: AnyRow, *, address: str) -> _News | None:
+def _news(connection: Connection, hook: WebhookRow, *, address: str) -> _News | None:
     found = rows.news(connection, hook, limit=_LOOK_MAX)
     if not found:
         return None
@@ -89,7 +91,7 @@ def _news(connection: Connection, hook: AnyRow, *, address: str) -> _News | None
     return _News(hook, found[-1].seq, deliveries, full=len(found) == _LOOK_MAX)
 
 
-def _event(row: AnyRow) -> str:
+def _event(row: EventRow) -> str:
     """What an event of the audit trail is called outside; empty for one that nobody is told of."""
     if row.action in (COMPLETE, HOME):
         return str(row.action)
@@ -116,15 +118,15 @@ def payload(address: str, event: str, *, at_ms: int, data: dict[str, Any]) -> st
 class _About:
     """What the events of one look are about, read together."""
 
-    def __init__(self, connection: Connection, found: Sequence[AnyRow]) -> None:
+    def __init__(self, connection: Connection, found: Sequence[EventRow]) -> None:
         self._connection = connection
         jobs = sorted({row.job_id for row in found if row.job_id is not None})
         self._jobs = rows.keys_of_jobs(connection, jobs) if jobs else {}
 
-    def data(self, row: AnyRow, event: str) -> dict[str, Any] | None:
+    def data(self, row: EventRow, event: str) -> dict[str, Any] | None:
         if event == FINISHED:
             return self._finished(row)
-        group = group_rows.get_group(self._connection, row.group_id)
+        group = group_rows.get_group(self._connection, row.group_id or "")
         if group is None:
             return None
         said = json.loads(row.data or "{}")
@@ -136,8 +138,8 @@ class _About:
         counts = {name: view[name] for name in ("total", "succeeded", "failed")}
         return {**data, "round": said.get("round"), **counts}
 
-    def _finished(self, row: AnyRow) -> dict[str, Any] | None:
-        job = self._jobs.get(row.job_id)
+    def _finished(self, row: EventRow) -> dict[str, Any] | None:
+        job = self._jobs.get(row.job_id or "")
         if job is None or job.errand is not None:  # hub jobs are nobody's business
             return None
         words = {"key": job.key and job.key[:_NAMES_MAX], "name": job.name[:_NAMES_MAX]}

@@ -7,25 +7,68 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, literal_column, select, update
 
+from computepool.hub.db.event_rows import EventRow
 from computepool.hub.db.group_tables import IS_UNDELIVERED, deliveries, webhooks
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import events, groups, jobs
+from computepool.hub.db.typed_rows import TypedRow
 
 COMPLETE = "group.complete"
 PENDING, DELIVERED, FAILED = "pending", "delivered", "failed"
+
+
+class WebhookRow(TypedRow, of=webhooks):
+    id: str
+    account_id: str
+    url: str
+    events: str
+    cursor: int
+    created_at_ms: int
+    failing_since_ms: int | None
+    failures: int
+    next_call_ms: int
+    disabled_at_ms: int | None
+    disabled_reason: str | None
+
+
+class DeliveryRow(TypedRow, of=deliveries):
+    id: str
+    webhook_id: str
+    event: str
+    body: str
+    state: str
+    tries: int
+    next_try_ms: int
+    status: int | None
+    reason: str | None
+    created_at_ms: int
+    ended_at_ms: int | None
+
+
+class DueDelivery(DeliveryRow, of=webhooks):
+    url: str
+    account_id: str
+    next_call_ms: int
+
+
+class JobName(TypedRow, of=jobs):
+    id: str
+    key: str | None
+    name: str
+    errand: str | None
 
 
 def insert(tx: Tx, **columns: Any) -> None:
     tx.connection.execute(webhooks.insert().values(created_at_ms=tx.now_ms, **columns))
 
 
-def get(connection: Connection, webhook_id: str) -> AnyRow | None:
-    return connection.execute(select(webhooks).where(webhooks.c.id == webhook_id)).first()
+def get(connection: Connection, webhook_id: str) -> WebhookRow | None:
+    return WebhookRow.first(connection.execute(WebhookRow.select().where(webhooks.c.id == webhook_id)))
 
 
-def of_account(connection: Connection, account_id: str) -> Sequence[AnyRow]:
-    statement = select(webhooks).where(webhooks.c.account_id == account_id).order_by(webhooks.c.id)
-    return connection.execute(statement).all()
+def of_account(connection: Connection, account_id: str) -> list[WebhookRow]:
+    statement = WebhookRow.select().where(webhooks.c.account_id == account_id).order_by(webhooks.c.id)
+    return WebhookRow.all(connection.execute(statement))
 
 
 def count(connection: Connection, account_id: str) -> int:
@@ -33,8 +76,8 @@ def count(connection: Connection, account_id: str) -> int:
     return int(connection.execute(statement).scalar_one())
 
 
-def enabled(connection: Connection) -> Sequence[AnyRow]:
-    return connection.execute(select(webhooks).where(webhooks.c.disabled_at_ms.is_(None))).all()
+def enabled(connection: Connection) -> list[WebhookRow]:
+    return WebhookRow.all(connection.execute(WebhookRow.select().where(webhooks.c.disabled_at_ms.is_(None))))
 
 
 def hears_of_groups(connection: Connection, account_id: str) -> bool:
@@ -76,25 +119,23 @@ def last_event(connection: Connection) -> int:
     return int(connection.execute(select(func.coalesce(func.max(events.c.seq), 0))).scalar_one())
 
 
-def news(connection: Connection, hook: AnyRow, *, limit: int) -> Sequence[AnyRow]:
+def news(connection: Connection, hook: WebhookRow, *, limit: int) -> list[EventRow]:
     """The account's next events, all of them: the caller picks, and moves on past the others."""
     statement = (
-        select(events)
+        EventRow.select()
         .where(events.c.account_id == hook.account_id, events.c.seq > hook.cursor)
         .order_by(events.c.seq)
         .limit(limit)
     )
-    return connection.execute(statement).all()
+    return EventRow.all(connection.execute(statement))
 
 
-def keys_of_jobs(connection: Connection, ids: Sequence[str]) -> dict[str, AnyRow]:
-    found = connection.execute(
-        select(jobs.c.id, jobs.c.key, jobs.c.name, jobs.c.errand).where(jobs.c.id.in_(ids))
-    )
-    return {row.id: row for row in found}
+def keys_of_jobs(connection: Connection, ids: Sequence[str]) -> dict[str, JobName]:
+    found = connection.execute(JobName.select().where(jobs.c.id.in_(ids)))
+    return {row.id: row for row in JobName.all(found)}
 
 
-def move_on(tx: Tx, hook: AnyRow, *, cursor: int) -> bool:
+def move_on(tx: Tx, hook: WebhookRow, *, cursor: int) -> bool:
     """False when another hub was faster, or the webhook is gone or disabled."""
     statement = (
         update(webhooks)
@@ -115,7 +156,7 @@ def insert_deliveries(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> None:
         tx.connection.execute(deliveries.insert(), [{**base, **row} for row in rows])
 
 
-def due(connection: Connection, *, now_ms: int, webhook_id: str | None = None) -> Sequence[AnyRow]:
+def due(connection: Connection, *, now_ms: int, webhook_id: str | None = None) -> list[DueDelivery]:
     """The next message of each webhook that may be called now, or of one. How many wait behind it costs nothing."""
     waiting = deliveries.alias("waiting")
     first = (
@@ -128,17 +169,17 @@ def due(connection: Connection, *, now_ms: int, webhook_id: str | None = None) -
         .scalar_subquery()
     )
     statement = (
-        select(deliveries, webhooks.c.url, webhooks.c.account_id, webhooks.c.next_call_ms)
+        DueDelivery.select()
         .select_from(webhooks.join(deliveries, deliveries.c.id == first))
         .where(webhooks.c.disabled_at_ms.is_(None), webhooks.c.next_call_ms <= now_ms)
         .order_by(deliveries.c.next_try_ms, deliveries.c.id)
     )
     if webhook_id is not None:
         statement = statement.where(webhooks.c.id == webhook_id)
-    return connection.execute(statement).all()
+    return DueDelivery.all(connection.execute(statement))
 
 
-def claim(tx: Tx, believed: AnyRow, *, until_ms: int) -> bool:
+def claim(tx: Tx, believed: DueDelivery, *, until_ms: int) -> bool:
     """Take the webhook and the message's next try for oneself. False when another hub was faster."""
     hook = update(webhooks).where(
         webhooks.c.id == believed.webhook_id, webhooks.c.next_call_ms == believed.next_call_ms
@@ -182,12 +223,12 @@ def tried(tx: Tx, delivery_id: str, *, tries: int, **columns: Any) -> bool:
     return tx.connection.execute(statement).rowcount == 1
 
 
-def page(connection: Connection, webhook_id: str, *, before: str | None, limit: int) -> Sequence[AnyRow]:
+def page(connection: Connection, webhook_id: str, *, before: str | None, limit: int) -> list[DeliveryRow]:
     """Newest first."""
-    statement = select(deliveries).where(deliveries.c.webhook_id == webhook_id)
+    statement = DeliveryRow.select().where(deliveries.c.webhook_id == webhook_id)
     if before is not None:
         statement = statement.where(deliveries.c.id < before)
-    return connection.execute(statement.order_by(deliveries.c.id.desc()).limit(limit)).all()
+    return DeliveryRow.all(connection.execute(statement.order_by(deliveries.c.id.desc()).limit(limit)))
 
 
 def prune(tx: Tx, *, before_ms: int) -> None:

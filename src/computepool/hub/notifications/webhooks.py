@@ -9,12 +9,13 @@ from computepool.core import network
 from computepool.core.errors import BadRequest, Conflict, NotFound, RateLimited, TooLarge
 from computepool.hub.clock import new_id
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.groups import collector, groups
 from computepool.hub.groups import rows as group_rows
 from computepool.hub.identity.access import Principal
 from computepool.hub.identity.idempotency import Remembered, once
 from computepool.hub.notifications import notices, rows
+from computepool.hub.notifications.rows import DeliveryRow, WebhookRow
 from computepool.protocol.webhooks import (
     EVENTS,
     DeliveryPage,
@@ -37,8 +38,8 @@ def secret_of(hub: Hub, webhook_id: str) -> bytes:
     return bytes.fromhex(hub.secrets.digest(f"webhook:{webhook_id}"))
 
 
-def view(row: AnyRow) -> WebhookView:
-    return WebhookView.model_validate({**row._mapping, "events": row.events.split(",")})
+def view(row: WebhookRow) -> WebhookView:
+    return WebhookView.model_validate({**row._asdict(), "events": row.events.split(",")})
 
 
 async def create(
@@ -163,13 +164,13 @@ async def deliveries(
     return DeliveryPage(deliveries=found, next=found[-1].id if len(found) == limit else None)
 
 
-def _delivery(row: AnyRow) -> DeliveryView:
+def _delivery(row: DeliveryRow) -> DeliveryView:
     waits = row.state == rows.PENDING
-    said = {**row._mapping, "next_try_ms": row.next_try_ms if waits else None}
+    said = {**row._asdict(), "next_try_ms": row.next_try_ms if waits else None}
     return DeliveryView.model_validate(said)
 
 
-def _owned(connection: Connection, principal: Principal, webhook_id: str) -> AnyRow:
+def _owned(connection: Connection, principal: Principal, webhook_id: str) -> WebhookRow:
     """Not even an admin's: the address may be a secret itself."""
     row = rows.get(connection, webhook_id)
     if row is None or row.account_id != principal.account_id:

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from computepool.hub.context import Hub
 from computepool.hub.db import event_rows
-from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.db.event_rows import EventRow
+from computepool.hub.db.session import Connection
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import views
@@ -87,7 +88,7 @@ async def search(
     if wanted.until_ms is not None:
         until_ms = wanted.until_ms
         start = min(start, 1 + await hub.store.read(lambda c: search_rows.number_at(c, until_ms)))
-    rows: list[AnyRow] = []
+    rows: list[EventRow] = []
     at: int | None = start
     found = SearchPage()
     looked = 0

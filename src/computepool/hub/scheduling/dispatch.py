@@ -22,14 +22,18 @@ from computepool.core.placement.gates import could_run, still_agreed
 from computepool.core.resources import Shape
 from computepool.hub.artifacts import storage_quota
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.rows import LeasedJob, QueuedJob
 from computepool.hub.jobs.running import checkpoints
+from computepool.hub.jobs.running.checkpoint_rows import CheckpointRow
 from computepool.hub.jobs.transitions import Effects
 from computepool.hub.memory.registry import Lane
+from computepool.hub.memory.shapes import shape_of
 from computepool.hub.nodes import rows as node_rows
-from computepool.protocol.nodes.nodes import CompleteRequest, Grant
+from computepool.hub.scheduling.grants import grant_of
+from computepool.protocol.nodes.nodes import CompleteRequest
 
 _RUNTIME_WEIGHT = 0.2
 _RUNTIMES_MAX = 10_000
@@ -105,23 +109,21 @@ class Dispatcher:
         await self.add(rows)
         self._synced_ms = started_ms if len(rows) < limit else rows[-1].queued_at_ms
 
-    async def add(self, rows: Iterable[AnyRow]) -> None:
+    async def add(self, rows: Iterable[QueuedJob]) -> None:
         fresh = [row for row in rows if row.id not in self._hub.backlog]
         specs = await self._hub.specs.load({row.spec_digest for row in fresh})
         pins = {row.pinned for row in fresh if row.pinned}
         owners = await self._hub.store.read(lambda c: node_rows.owners(c, pins)) if pins else {}
         now_ms = self._hub.now_ms()
         for row in fresh:
-            requirements = specs[row.spec_digest].requirements
-            if row.pinned:  # it asked to go on there
-                own = owners.get(row.pinned) == row.shown_account
-                requirements = requirements.pinned_to(row.pinned, own=own)
-            shape = Shape(
-                requirements,
+            shape = shape_of(
+                specs[row.spec_digest].requirements,
                 row.shown_account,
-                row.avoid_node,
-                row.ceiling,
-                frozenset(filter(None, row.avoid_owners.split(","))),
+                ceiling=row.ceiling,
+                avoid_node=row.avoid_node,
+                avoid_owners=row.avoid_owners,
+                pinned=row.pinned,
+                own=owners.get(row.pinned) == row.shown_account,
             )
             self._spec_of[row.id] = row.spec_digest
             self._hub.backlog.add(
@@ -139,7 +141,7 @@ class Dispatcher:
         known = self._hub.specs.peek(spec_digest)
         if known is None or len(self._hub.backlog) >= self._hub.settings.backlog_max:
             return  # the periodic load finds them
-        shape = Shape(known.requirements, account_id, ceiling=ceiling)
+        shape = shape_of(known.requirements, account_id, ceiling=ceiling)
         age = f"{self._hub.now_ms():015d}"
         for job_id in job_ids:
             if job_id not in self._hub.backlog:
@@ -311,7 +313,7 @@ class Dispatcher:
         )
 
     def _hand_over(
-        self, places: Sequence[_Place], leased: dict[str, AnyRow], kept: dict[str, AnyRow]
+        self, places: Sequence[_Place], leased: dict[str, LeasedJob], kept: dict[str, CheckpointRow]
     ) -> None:
         """Leased attempts go to their nodes; a job that another hub took simply leaves our backlog."""
         registry, now_ms = self._hub.registry, self._hub.now_ms()
@@ -321,20 +323,14 @@ class Dispatcher:
             job, session = leased.get(place.job_id), registry.get(place.lane.node_id)
             if job is None or session is None:
                 continue  # lost to another hub; or the node left this instant, and its lease will run out
-            grant = Grant.model_construct(
-                attempt_id=attempt_rows.attempt_id(job.id, job.attempt_no),
-                attempt_no=job.attempt_no,
+            grant = grant_of(
+                job,
                 job_id=job.id,
+                attempt_no=job.attempt_no,
                 lane=place.lane.id,
-                spec=job.spec_digest,
-                account_id=job.shown_account,
-                payload=job.payload,
-                payload_artifact=job.payload_artifact,
-                item=job.item,
-                items=job.item_count,
                 gpus=place.lane.gpus,
                 price=place.offer.price,
-                **checkpoints.granted(kept.get(job.id), job, price=place.offer.price),
+                kept=kept.get(job.id),
             )
             registry.hold(session, place.lane, grant, since_ms=now_ms, hub_job=job.errand is not None)
             woken.add(session.node_id)
@@ -357,7 +353,7 @@ class Dispatcher:
 
 def _lease(
     tx: Tx, *, attempts: Mapping[str, dict[str, Any]], lease_ms: int
-) -> tuple[dict[str, AnyRow], dict[str, AnyRow]]:
+) -> tuple[dict[str, LeasedJob], dict[str, CheckpointRow]]:
     """Queued → leased for those that are still queued, with an attempt row each; and what they go on from."""
     leased = job_rows.lease_jobs(tx, list(attempts))
     rows: list[dict[str, Any]] = []

@@ -12,6 +12,7 @@ from computepool.hub.context import Hub
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import jobs, views
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.memory.shapes import shape_of
 from computepool.hub.nodes import hosts, mesh_version
 from computepool.hub.scheduling import feasibility
 from computepool.protocol.jobs.jobs import (
@@ -45,7 +46,7 @@ async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
         wait_s = (ready_at_ms - hub.now_ms()) / 1000
         return _plain(hub, job, f"{job.status.capitalize()}; the next try starts in {wait_s:.0f} s.")
     requirements = job.spec.requirements()
-    shape = hub.backlog.shape_of(job_id) if job_id in hub.backlog else Shape(requirements, job.account_id)
+    shape = hub.backlog.shape_of(job_id) if job_id in hub.backlog else shape_of(requirements, job.account_id)
     shape = explain.without_moot_price(hub.registry.fleet, shape)
     if job.reason is Reason.VERIFYING:
         said = _why(hub, explain.explain(hub.registry.fleet, shape))
@@ -143,7 +144,7 @@ async def preview(hub: Hub, principal: Principal, request: PreviewRequest) -> Pr
         labels=request.labels,
         timeout_s=request.timeout_s,
     )
-    shape = Shape(wanted, principal.account_id)
+    shape = shape_of(wanted, principal.account_id)
     fleet = hub.registry.fleet
     return PreviewView(
         why=_why(hub, explain.explain(fleet, shape)),

@@ -13,6 +13,7 @@ from computepool.core.placement.explain import Explanation
 from computepool.core.resources import Requirements, Shape
 from computepool.hub.context import Hub
 from computepool.hub.jobs import views
+from computepool.hub.memory.shapes import shape_of
 from computepool.hub.nodes import group_homes
 from computepool.hub.nodes import rows as node_rows
 from computepool.protocol.jobs.jobs import JobView
@@ -34,7 +35,7 @@ async def warning(hub: Hub, wanted: Requirements, account: str, *, refuse: bool)
     """
     if hub.ceilings.is_possible(hub.registry.fleet, wanted, account=account, now_ms=hub.now_ms()):
         return ""
-    found = await explanation(hub, Shape(wanted, account))
+    found = await explanation(hub, shape_of(wanted, account))
     if refuse and found.unsatisfiable:
         raise Conflict(found.sentence, field="impossible")
     return found.sentence

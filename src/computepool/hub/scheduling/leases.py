@@ -6,10 +6,12 @@ from functools import partial
 
 from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, TERMINAL, AttemptState, JobState, Reason
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.jobs import attempt_rows, transitions
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.attempt_rows import OwnedAttempt
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import checkpoint_rows
 from computepool.hub.jobs.transitions import Effects
 from computepool.hub.memory.registry import NodeSession
@@ -141,7 +143,7 @@ def end_attempts(tx: Tx, snapshot: Snapshot, *, attempt_ids: list[str], reason: 
 
 
 def _end_attempt(
-    tx: Tx, snapshot: Snapshot, attempt: AnyRow, *, job: AnyRow, reason: Reason, effects: Effects
+    tx: Tx, snapshot: Snapshot, attempt: OwnedAttempt, *, job: JobRow, reason: Reason, effects: Effects
 ) -> None:
     if not attempt_rows.end_attempt(tx, attempt.id, state=AttemptState.EXPIRED, reason=reason):
         return

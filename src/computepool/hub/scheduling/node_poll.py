@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 from computepool.core.errors import NotFound, Unauthenticated
 from computepool.core.jobs.lifecycle import AttemptState, JobState, Reason
 from computepool.core.places import place_of
-from computepool.core.resources import NodeState, Shape
+from computepool.core.resources import NodeState
 from computepool.core.trust.hardware import Truth
-from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.context import Hub, KnownSpec
+from computepool.hub.db.session import Tx
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.jobs import attempt_rows, transitions
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.attempt_rows import LiveAttemptRow
 from computepool.hub.jobs.running import checkpoints, usage
+from computepool.hub.jobs.running.checkpoint_rows import CheckpointRow
 from computepool.hub.jobs.transitions import Effects
-from computepool.hub.memory.registry import NodeSession
+from computepool.hub.memory.registry import Lane, NodeSession
+from computepool.hub.memory.shapes import shape_of
 from computepool.hub.nodes import group_homes, mesh_version, own_node, owner_rules, price_floors, uptime
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.scheduling import leases
+from computepool.hub.scheduling.grants import grant_of
 from computepool.hub.snapshot import Snapshot, write
 from computepool.hub.trust import hardware, hardware_rows, reputation
 from computepool.protocol.nodes.nodes import Grant, NextReply, NextRequest, Profile
@@ -113,15 +119,18 @@ def _time_over(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
+_Arrived: TypeAlias = tuple[
+    NodeRow, list[LiveAttemptRow], dict[str, CheckpointRow], Effects | None, Truth | None
+]
+
+
 async def _arrive(
     hub: Hub, node: NodePrincipal, request: NextRequest, *, profile: Profile
 ) -> tuple[NodeSession, Effects | None]:
     """First word of a node to this hub (or since its restart): learn its profile and what it should be holding."""
     mesh_version.check_node(hub, profile)
 
-    def unit(
-        tx: Tx, snapshot: Snapshot
-    ) -> tuple[AnyRow, Any, dict[str, AnyRow], Effects | None, Truth | None]:
+    def unit(tx: Tx, snapshot: Snapshot) -> _Arrived:
         row = node_rows.get_node(tx.connection, node.node_id)
         if row is None:
             raise NotFound("This node is not enrolled here.")
@@ -188,26 +197,26 @@ async def _refresh_state(hub: Hub, session: NodeSession) -> None:
 def _adopt(
     hub: Hub,
     session: NodeSession,
-    live: Any,
+    live: Sequence[LiveAttemptRow],
     *,
-    specs: dict[str, Any],
+    specs: dict[str, KnownSpec],
     holding: set[str],
-    kept: dict[str, AnyRow],
+    kept: dict[str, CheckpointRow],
     owner: str,
 ) -> None:
     """Attempts this node holds by the store's knowledge, from before this hub knew it."""
-    lanes: dict[str, Any] = {}
+    lanes: dict[str, Lane] = {}
     for attempt in live:
         known = specs[attempt.spec_digest]
         if attempt.lane not in lanes:
-            wanted = known.requirements
-            shape = Shape(
-                wanted.pinned_to(attempt.pinned, own=attempt.shown_account == owner)
-                if attempt.pinned == session.node_id  # else it is about to leave
-                else wanted,
+            shape = shape_of(
+                known.requirements,
                 attempt.shown_account,
                 ceiling=attempt.ceiling,
-                avoid_owners=frozenset(filter(None, attempt.avoid_owners.split(","))),
+                avoid_owners=attempt.avoid_owners,
+                # Pinned to another one, it is about to leave.
+                pinned=attempt.pinned if attempt.pinned == session.node_id else "",
+                own=attempt.shown_account == owner,
             )
             since_ms = attempt.lane_since_ms or attempt.leased_at_ms
             lanes[attempt.lane] = hub.registry.adopt_lane(
@@ -216,31 +225,20 @@ def _adopt(
         hub.registry.hold(
             session,
             lanes[attempt.lane],
-            grant_from_row(attempt, kept.get(attempt.id)),
+            grant_of(
+                attempt,
+                job_id=attempt.job_id,
+                attempt_no=attempt.number,
+                lane=attempt.lane,
+                gpus=[int(index) for index in attempt.gpus.split(",") if index],
+                price=attempt.price,
+                kept=kept.get(attempt.id),
+            ),
             since_ms=attempt.leased_at_ms,
             hub_job=attempt.errand is not None,
             delivered=attempt.id in holding,
             running=attempt.state == AttemptState.RUNNING,
         )
-
-
-def grant_from_row(row: AnyRow, kept: AnyRow | None) -> Grant:
-    """From an attempt joined with its job, and what it goes on from."""
-    return Grant(
-        attempt_id=row.id,
-        attempt_no=row.number,
-        job_id=row.job_id,
-        lane=row.lane,
-        spec=row.spec_digest,
-        account_id=row.shown_account,
-        payload=row.payload,
-        payload_artifact=row.payload_artifact,
-        item=row.item,
-        items=row.item_count,
-        gpus=[int(index) for index in row.gpus.split(",") if index],
-        price=row.price,
-        **checkpoints.granted(kept, row, price=row.price),
-    )
 
 
 async def _note_running(hub: Hub, session: NodeSession, request: NextRequest) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from computepool.core.placement import explain, gate_messages
 from computepool.core.resources import Shape
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.memory.registry import LiveAttempt, NodeSession
 from computepool.protocol.jobs.queueing import LeaseView, LoadView, QueueRow, QueueView, WaitingRow
 
@@ -49,7 +49,7 @@ def _visible(session: NodeSession, principal: Principal) -> list[LiveAttempt]:
     ]
 
 
-def _row(hub: Hub, session: NodeSession, shown: list[LiveAttempt], *, jobs: dict[str, AnyRow]) -> QueueRow:
+def _row(hub: Hub, session: NodeSession, shown: list[LiveAttempt], *, jobs: dict[str, JobRow]) -> QueueRow:
     free = hub.registry.fleet.free(session.node_id)
     profile, capacity = session.profile, session.profile.capacity
     running = sum(1 for attempt in session.attempts.values() if attempt.running)
@@ -77,7 +77,7 @@ def _row(hub: Hub, session: NodeSession, shown: list[LiveAttempt], *, jobs: dict
     )
 
 
-def _lease(hub: Hub, attempt: LiveAttempt, job: AnyRow | None) -> LeaseView:
+def _lease(hub: Hub, attempt: LiveAttempt, job: JobRow | None) -> LeaseView:
     said = attempt.said
     load = None if said is None or said.load is None else LoadView(**said.load.model_dump())
     return LeaseView(

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from computepool.core.money.pricing import charge_of
 from computepool.core.money.run_times import Timed, TimeTolerance, allowed_ms
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import checkpoints
 from computepool.hub.jobs.transitions import Effects
 from computepool.hub.snapshot import Snapshot
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def cap_bills(
-    tx: Tx, snapshot: Snapshot, job: AnyRow, *, agreeing: Sequence[ReportedRun], effects: Effects
+    tx: Tx, snapshot: Snapshot, job: JobRow, *, agreeing: Sequence[ReportedRun], effects: Effects
 ) -> list[ReportedRun]:
     """Bill agreeing runs for no longer than each other allows; returns those that took their time beyond all reason.
 
@@ -47,7 +48,7 @@ def cap_bills(
     ]
 
 
-def _timed(job: AnyRow, run: ReportedRun) -> Timed:
+def _timed(job: JobRow, run: ReportedRun) -> Timed:
     """With what it went on from."""
     return Timed(ms=sum(bill.billed_ms for bill in run.bills), tier=run.tier, items=max(1, job.bundled))
 
@@ -60,7 +61,7 @@ def _cap(run: ReportedRun, allowed_ms: int) -> None:
         run.bill = replace(run.bill, billed_ms=billed_ms, charge=charge_of(run.bill.price, billed_ms))
 
 
-def is_long(snapshot: Snapshot, job: AnyRow, run: ReportedRun) -> bool:
+def is_long(snapshot: Snapshot, job: JobRow, run: ReportedRun) -> bool:
     """Whether it took far longer than the program's earlier runs: then somebody else has to run it, too."""
     settings = snapshot.settings
     within = TimeTolerance(

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs import transitions
+from computepool.hub.jobs.rows import FullJobRow
 from computepool.hub.jobs.transitions import Effects
 from computepool.hub.settlement import hub_jobs
 from computepool.hub.settlement.verification import compare_jobs, probes, rechecks, violations
@@ -20,7 +21,7 @@ from computepool.hub.snapshot import Snapshot
 class FollowUp(Protocol):
     """Is told of a hub job that is over: its whole row, whatever became of it."""
 
-    def __call__(self, tx: Tx, snapshot: Snapshot, hub_job: AnyRow, *, effects: Effects) -> None: ...
+    def __call__(self, tx: Tx, snapshot: Snapshot, hub_job: FullJobRow, *, effects: Effects) -> None: ...
 
 
 _LISTENERS: dict[str, FollowUp] = {

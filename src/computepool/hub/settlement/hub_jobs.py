@@ -16,10 +16,11 @@ from computepool.core.money import ledger
 from computepool.core.trust.verification import Mode
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.clock import new_id
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.identity import access
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.transitions import Effects
 from computepool.hub.money import holds
 from computepool.hub.snapshot import Snapshot
@@ -47,7 +48,7 @@ class Work:
 def start(
     tx: Tx,
     snapshot: Snapshot,
-    job: AnyRow,
+    job: JobRow,
     *,
     kind: str,
     number: int,
@@ -93,13 +94,13 @@ def start(
     return hub_job_id
 
 
-def parts(reference: str) -> tuple[str, str, int]:
+def parts(reference: str | None) -> tuple[str, str, int]:
     """Kind, the job it is about, number."""
-    kind, job_id, number = reference.split(":")
+    kind, job_id, number = (reference or "").split(":")
     return kind, job_id, int(number)
 
 
-def _the_same(tx: Tx, job: AnyRow) -> Work | None:
+def _the_same(tx: Tx, job: JobRow) -> Work | None:
     full = job_rows.get_job_full(tx.connection, job.id)
     assert full is not None
     if full.dropped_at_ms is not None:
@@ -125,7 +126,7 @@ def _needs(tx: Tx, work: Work) -> set[str]:
     return {digest for digest in named if digest}
 
 
-def _readable(tx: Tx, needed: set[str], *, job: AnyRow, payer: str) -> set[str]:
+def _readable(tx: Tx, needed: set[str], *, job: JobRow, payer: str) -> set[str]:
     """Those that are still here: what a submitter has removed must not be blamed on a node."""
     readers: Sequence[str] = sorted({payer, job.account_id})
     return {
@@ -145,7 +146,7 @@ def _fund(tx: Tx, hub_job_id: str, hold: int) -> None:
 
 
 def _row(
-    tx: Tx, job: AnyRow, work: Work, *, payer: str, avoid_owners: Iterable[str], ttl_ms: int
+    tx: Tx, job: JobRow, work: Work, *, payer: str, avoid_owners: Iterable[str], ttl_ms: int
 ) -> dict[str, Any]:
     return {
         "account_id": payer,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.jobs import attempt_rows
+from computepool.hub.jobs.attempt_rows import AttemptRow
 from computepool.hub.nodes import rows as node_rows
 
 
@@ -16,7 +17,7 @@ class LaneTime:
     billed_ms: int
 
 
-def find(tx: Tx, node_id: str, attempts: Iterable[AnyRow]) -> dict[str, LaneTime]:
+def find(tx: Tx, node_id: str, attempts: Iterable[AttemptRow]) -> dict[str, LaneTime]:
     """One report a request, or all at once, here or at another hub: a second is paid for once."""
     node_rows.lock_node(tx, node_id)
     opened = {attempt.lane: attempt.lane_since_ms or attempt.leased_at_ms for attempt in attempts}

@@ -11,15 +11,17 @@ from collections.abc import Set as AbstractSet
 
 from computepool.core.jobs.lifecycle import CONTESTED, AttemptState, Reason
 from computepool.core.trust.reputation import FAULT_ACTION, cool_off_ms
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.jobs import attempt_rows
+from computepool.hub.jobs.attempt_rows import AttemptRow, UnableAttempt
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.transitions import Effects
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.settings import Settings
 from computepool.hub.snapshot import Snapshot
 
 
-def counts_at_once(reason: Reason, attempt: AnyRow, job: AnyRow) -> bool:
+def counts_at_once(reason: Reason, attempt: AttemptRow, job: JobRow) -> bool:
     return reason not in CONTESTED or attempt.owner_id == job.account_id
 
 
@@ -36,7 +38,7 @@ def cool_off_until(settings: Settings, faults: int, now_ms: int) -> int:
 def blame_unable(
     tx: Tx,
     snapshot: Snapshot,
-    job: AnyRow,
+    job: JobRow,
     *,
     owners: AbstractSet[str],
     chosen_by_pool: bool,
@@ -62,7 +64,7 @@ def blame_unable(
             _emit_fault(tx, job, attempt)
 
 
-def _emit_fault(tx: Tx, job: AnyRow, attempt: AnyRow) -> None:
+def _emit_fault(tx: Tx, job: JobRow, attempt: UnableAttempt) -> None:
     tx.emit(
         actor="hub",
         action=FAULT_ACTION,

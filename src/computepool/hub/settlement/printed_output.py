@@ -12,7 +12,8 @@ from computepool.core.jobs.printed_output import Claim, Finding, compare_output
 from computepool.core.trust.tolerance import PRINTED_MAX
 from computepool.hub.artifacts import storage_quota
 from computepool.hub.db import event_rows
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
+from computepool.hub.jobs.attempt_rows import AttemptRow, OwnedAttempt
 from computepool.hub.jobs.running import checkpoint_rows
 from computepool.hub.jobs.running.logs import Arrivals, Log
 from computepool.hub.snapshot import Snapshot
@@ -28,7 +29,7 @@ _FAULTS = {
 
 
 def check_output(
-    tx: Tx, snapshot: Snapshot, report: Report, *, attempt: AnyRow, arrivals: Arrivals
+    tx: Tx, snapshot: Snapshot, report: Report, *, attempt: OwnedAttempt, arrivals: Arrivals
 ) -> Report:
     """A success whose output is not what the node says was printed is none, and the node is to blame."""
     if report.outcome is not Outcome.SUCCEEDED or report.printed is None:
@@ -62,7 +63,7 @@ def _failed(report: Report, found: Finding) -> Report:
     return report.model_copy(update={"outcome": Outcome.FAILED, "reason": reason, "error": error})
 
 
-def _counted(tx: Tx, report: Report, *, attempt: AnyRow, log: Log) -> Report:
+def _counted(tx: Tx, report: Report, *, attempt: AttemptRow, log: Log) -> Report:
     """An agent of the version before does not say how long the text is. It may have lost some without knowing, so a text
     that is not the reported one is no lie; but it is no result either, however much was sent beside it.
     """
@@ -74,7 +75,7 @@ def _counted(tx: Tx, report: Report, *, attempt: AnyRow, log: Log) -> Report:
     return _failed(report, Finding.LOST)
 
 
-def _went_on(tx: Tx, snapshot: Snapshot, report: Report, *, attempt: AnyRow, log: Log) -> Report:
+def _went_on(tx: Tx, snapshot: Snapshot, report: Report, *, attempt: AttemptRow, log: Log) -> Report:
     """The claim has what was printed before the checkpoint, too. That is known where one earlier try of the same owner's
     printed all of it and sent that much; where another owner's did, who sends something false cannot be told.
     """
@@ -100,7 +101,7 @@ def _before(tx: Tx, attempt_id: str) -> str | None:
     job_id, _, number = attempt_id.rpartition("-")
     rows = {row.number: row for row in checkpoint_rows.links(tx.connection, job_id)}
     run = rows[int(number)]
-    first = rows.get(run.resumed_no)
+    first = rows.get(run.resumed_no or 0)
     if first is None or first.resumed_no is not None or first.owner_id != run.owner_id:
         return None
     return _stored_output(tx, first.id)
@@ -156,7 +157,7 @@ class SentRow:
     resumed_no: int | None
 
 
-def sent_of(attempt: AnyRow) -> SentRow:
+def sent_of(attempt: AttemptRow) -> SentRow:
     return SentRow(
         attempt_id=attempt.id,
         printed=attempt.printed,

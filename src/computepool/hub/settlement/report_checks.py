@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from computepool.core.jobs.lifecycle import Outcome, Reason
 from computepool.hub.artifacts import inline_rows, storage_quota
 from computepool.hub.artifacts.storage_quota import StorageChanges
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import checkpoints
 from computepool.hub.snapshot import Snapshot
 from computepool.protocol.jobs.jobs import too_large_result
@@ -28,7 +29,7 @@ def check(
     snapshot: Snapshot,
     report: Report,
     *,
-    job: AnyRow,
+    job: JobRow,
     uploaded: Mapping[str, int],
     changes: StorageChanges,
 ) -> Report:

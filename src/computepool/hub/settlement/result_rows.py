@@ -10,14 +10,15 @@ from sqlalchemy import Connection, bindparam, select, update
 from computepool.core.jobs.lifecycle import AttemptState, JobState
 from computepool.core.trust.verification import Mode
 from computepool.hub.db import dialect
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import IS_OPEN, attempts, jobs, varying_specs
+from computepool.hub.jobs.attempt_rows import AttemptRow
 
 
-def waiting(connection: Connection, job_id: str) -> Sequence[AnyRow]:
+def waiting(connection: Connection, job_id: str) -> list[AttemptRow]:
     """In the order of the attempts."""
     statement = (
-        select(attempts)
+        AttemptRow.select()
         .where(
             attempts.c.job_id == job_id,
             attempts.c.state == AttemptState.SUCCEEDED.value,
@@ -26,7 +27,7 @@ def waiting(connection: Connection, job_id: str) -> Sequence[AnyRow]:
         )
         .order_by(attempts.c.number)
     )
-    return connection.execute(statement).all()
+    return AttemptRow.all(connection.execute(statement))
 
 
 _CONCLUDE = (

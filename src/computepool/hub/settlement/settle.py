@@ -25,12 +25,14 @@ from computepool.core.trust.verification import Ruling, parse
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.artifacts import storage_quota
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.groups import rows as group_rows
 from computepool.hub.identity import sign_in
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.jobs import attempt_rows, transitions
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.attempt_rows import OwnedAttempt
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import checkpoints, migration
 from computepool.hub.jobs.running.logs import Arrivals
 from computepool.hub.jobs.transitions import Effects
@@ -111,8 +113,8 @@ class _Settling:
         self.settled = SettledReports()
         self.reported: list[dict[str, Any]] = []
         self.accepted: list[dict[str, Any]] = []
-        self.unsuccessful: list[tuple[Report, AnyRow, AnyRow]] = []
-        self.differing: list[tuple[AnyRow, list[ReportedRun]]] = []
+        self.unsuccessful: list[tuple[Report, OwnedAttempt, JobRow]] = []
+        self.differing: list[tuple[JobRow, list[ReportedRun]]] = []
         self.outputs: list[dict[str, Any]] = []
         self.uploaded: dict[str, int] = {}  #: sizes
         self.lanes: dict[str, lane_time.LaneTime] = {}
@@ -150,7 +152,7 @@ class _Settling:
         return self.settled
 
     def _settle_one(
-        self, report: Report, attempt: AnyRow | None, *, jobs: dict[str, AnyRow], seen: dict[str, str]
+        self, report: Report, attempt: OwnedAttempt | None, *, jobs: dict[str, JobRow], seen: dict[str, str]
     ) -> None:
         mine = attempt is not None and attempt.node_id == self.node.node_id
         job = jobs.get(attempt.job_id) if attempt is not None and mine else None
@@ -175,7 +177,7 @@ class _Settling:
             return
         seen[report.attempt_id] = digest
         self._record(report, attempt, verdict=verdict, digest=digest)
-        if verdict is Verdict.SUPERSEDED and job.watched:
+        if verdict is Verdict.SUPERSEDED and job.watched and job.group_id:
             group_rows.add_duplicates(self.tx, job.group_id, 1)
         if verdict in (Verdict.ACCEPTED, Verdict.ACCEPTED_LATE):
             self._apply(report, attempt, job, verdict=verdict)
@@ -188,7 +190,7 @@ class _Settling:
         own = artifact_rows.readable_of(self.tx.connection, sorted(digests), account_id=self.node.node_id)
         return artifact_rows.get_artifacts(self.tx.connection, sorted(own))
 
-    def _checked(self, report: Report, attempt: AnyRow | None, job: AnyRow | None) -> Report:
+    def _checked(self, report: Report, attempt: OwnedAttempt | None, job: JobRow | None) -> Report:
         """What the report makes of the attempt, after it was held against what the hub itself has."""
         if attempt is None or job is None or attempt.report_digest is not None:
             return report
@@ -208,7 +210,7 @@ class _Settling:
             changes=self.settled.effects.storage,
         )
 
-    def _is_overspent(self, report: Report, attempt: AnyRow, job: AnyRow) -> bool:
+    def _is_overspent(self, report: Report, attempt: OwnedAttempt, job: JobRow) -> bool:
         """Nodes stop a job when its money ends, but look at their clocks only now and then."""
         if report.outcome is not Outcome.SUCCEEDED:
             return False
@@ -216,7 +218,7 @@ class _Settling:
         return holds.is_overspent(job, [bill, *(part.bill for part in parts)])
 
     def _bill(
-        self, report: Report, attempt: AnyRow, job: AnyRow
+        self, report: Report, attempt: OwnedAttempt, job: JobRow
     ) -> tuple[holds.RunCharge, tuple[checkpoints.Contribution, ...]]:
         """For as long as the node says it ran, but no longer than its lane had time for."""
         lane = self.lanes[attempt.lane]
@@ -226,7 +228,7 @@ class _Settling:
         before = [part.bill for part in parts]
         return holds.bill(self.tx, job, attempt=attempt, ran_ms=ran_ms, before=before), parts
 
-    def _record(self, report: Report, attempt: AnyRow, *, verdict: Verdict, digest: str) -> None:
+    def _record(self, report: Report, attempt: OwnedAttempt, *, verdict: Verdict, digest: str) -> None:
         state = _ATTEMPT_STATE[report.outcome]
         if verdict is Verdict.SUPERSEDED:
             state = AttemptState.SUPERSEDED
@@ -258,7 +260,7 @@ class _Settling:
             }
         )
 
-    def _apply(self, report: Report, attempt: AnyRow, job: AnyRow, *, verdict: Verdict) -> None:
+    def _apply(self, report: Report, attempt: OwnedAttempt, job: JobRow, *, verdict: Verdict) -> None:
         if report.outcome is Outcome.SUCCEEDED:
             self._succeed(report, attempt, job, verdict=verdict)
             return
@@ -267,12 +269,12 @@ class _Settling:
         # After the successes: a late one of the same batch may end the job first.
         self.unsuccessful.append((report, attempt, job))
 
-    def _is_nodes_fault(self, report: Report, attempt: AnyRow) -> bool:
+    def _is_nodes_fault(self, report: Report, attempt: OwnedAttempt) -> bool:
         """What a node could not renew while this hub was away, it had to stop."""
         was_away = attempt.leased_at_ms < self.snapshot.started_at_ms
         return report.reason in NODE_FAULTS and not (report.reason is Reason.LEASE_LOST and was_away)
 
-    def _blame_node(self, report: Report, attempt: AnyRow, job: AnyRow) -> None:
+    def _blame_node(self, report: Report, attempt: OwnedAttempt, job: JobRow) -> None:
         """The job's own event tells what becomes of the job; this one is about the node. Where the fault may be the job's
         it is told when another node has done it (node_faults.blame_unable).
 
@@ -298,7 +300,7 @@ class _Settling:
             reason=report.reason.value,
         )
 
-    def _succeed(self, report: Report, attempt: AnyRow, job: AnyRow, *, verdict: Verdict) -> None:
+    def _succeed(self, report: Report, attempt: OwnedAttempt, job: JobRow, *, verdict: Verdict) -> None:
         self.good += 1
         late = verdict is Verdict.ACCEPTED_LATE
         run = self._run(report, attempt, job)
@@ -310,7 +312,7 @@ class _Settling:
         else:
             self._compare(run, attempt, job, late=late)
 
-    def _run(self, report: Report, attempt: AnyRow, job: AnyRow) -> ReportedRun:
+    def _run(self, report: Report, attempt: OwnedAttempt, job: JobRow) -> ReportedRun:
         """What was reported, with its bill: fixed now, whenever and whether it is paid."""
         times, lane = self.reported[-1], self.lanes[attempt.lane]
         bill, parts = self._bill(report, attempt, job)
@@ -329,8 +331,8 @@ class _Settling:
     def _accept(
         self,
         run: ReportedRun,
-        attempt: AnyRow,
-        job: AnyRow,
+        attempt: OwnedAttempt,
+        job: JobRow,
         *,
         late: bool,
         believed: verification.VerificationVerdict,
@@ -365,7 +367,7 @@ class _Settling:
         if late:
             self._supersede_others(job, attempt)
 
-    def _compare(self, run: ReportedRun, attempt: AnyRow, job: AnyRow, *, late: bool) -> None:
+    def _compare(self, run: ReportedRun, attempt: OwnedAttempt, job: JobRow, *, late: bool) -> None:
         """With what other owners' nodes came to. An owner has one word in it, however many nodes."""
         self.done.add(job.id)
         newest = job.attempt_no == attempt.number and job.state != JobState.QUEUED
@@ -412,7 +414,7 @@ class _Settling:
         if late:
             self._supersede_others(job, attempt)
 
-    def _supersede_others(self, job: AnyRow, attempt: AnyRow) -> None:
+    def _supersede_others(self, job: JobRow, attempt: OwnedAttempt) -> None:
         for other in attempt_rows.live_attempts_of_job(self.tx.connection, job.id):
             if other.id != attempt.id:
                 attempt_rows.end_attempt(
@@ -421,7 +423,7 @@ class _Settling:
                 self.settled.effects.ended.append((other.node_id, other.id))
                 self.tx.touch(f"node:{other.node_id}")
 
-    def _try_again(self, report: Report, attempt: AnyRow, job: AnyRow) -> None:
+    def _try_again(self, report: Report, attempt: OwnedAttempt, job: JobRow) -> None:
         number = attempt.number
         said: dict[str, Any] = {"actor": self.node.node_id, "effects": self.settled.effects}
         if report.outcome is Outcome.MOVED and migration.move(

@@ -10,14 +10,18 @@ from typing import Any
 from computepool.core.errors import NotFound
 from computepool.core.jobs.lifecycle import JobKind
 from computepool.core.money.pricing import charge_of
+from computepool.core.resources import Requirements
 from computepool.core.trust import reputation
 from computepool.core.trust.reputation import WEIGHTS, Evidence
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.db.event_rows import EventRow
+from computepool.hub.db.session import Connection
 from computepool.hub.identity import access, cursors
 from computepool.hub.identity.access import Principal
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.trust import outcome_rows
+from computepool.hub.trust.outcome_rows import HeldAttempt
 from computepool.protocol.nodes.evidence import EvidencePage, EvidenceRow, NodeAttempt, NodeWork
 
 _HOUR_MS = 3_600_000
@@ -47,7 +51,7 @@ async def page(
     """Newest first. Exact for the owner and administrators; others see what happened and about when."""
     before = None if after is None else cursors.read(hub, after, of=node_id) or 0
 
-    def load(connection: Connection) -> tuple[AnyRow, list[AnyRow], set[str], dict[str, str]]:
+    def load(connection: Connection) -> tuple[NodeRow, list[EventRow], set[str], dict[str, str]]:
         node = node_rows.get_node(connection, node_id)
         if node is None:
             raise NotFound("There is no such node.")
@@ -68,26 +72,26 @@ async def page(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reader:
-    node: AnyRow
+    node: NodeRow
     principal: Principal
     exact: bool
     kinds: Mapping[str, str]
     verified: set[str]  #: attempts whose success was told as verified: their job's success says nothing more
 
-    def read(self, rows: Sequence[AnyRow], *, limit: int) -> Iterator[EvidenceRow]:
+    def read(self, rows: Sequence[EventRow], *, limit: int) -> Iterator[EvidenceRow]:
         """Of so many; what came before the last one is there to be looked at."""
         older = {row.seq: before for row, before in pairwise(rows)}
         for row in rows[:limit]:
-            event = dict(row._mapping)
+            event = row._asdict()
             if reputation.predecessor_of(event) is not None:
                 yield self._row(row, "inherited", _INHERITED)
             elif reputation.node_of(event) == self.node.id and not self._told_twice(row):
                 yield self._outcome(row, event, before=older.get(row.seq))
 
-    def _told_twice(self, row: AnyRow) -> bool:
+    def _told_twice(self, row: EventRow) -> bool:
         return row.action == "job.succeeded" and row.attempt_id in self.verified
 
-    def _outcome(self, row: AnyRow, event: dict[str, Any], *, before: AnyRow | None) -> EvidenceRow:
+    def _outcome(self, row: EventRow, event: dict[str, Any], *, before: EventRow | None) -> EvidenceRow:
         outcome = reputation.read(event, owner=self.node.account_id)
         assert outcome is not None
         evidence = outcome.evidence
@@ -108,7 +112,7 @@ class _Reader:
             own=outcome.own,
         )
 
-    def _row(self, row: AnyRow, evidence: str, sentence: str, **said: Any) -> EvidenceRow:
+    def _row(self, row: EventRow, evidence: str, sentence: str, **said: Any) -> EvidenceRow:
         nothing = {
             "weight": 0,
             "success": None,
@@ -123,7 +127,7 @@ class _Reader:
             fields |= {"own": False, "at_ms": row.at_ms - row.at_ms % _HOUR_MS}
             mine = row.account_id == self.principal.account_id and row.job_id is not None
             return EvidenceRow(**fields, job_id=row.job_id if mine else None)
-        kind = self.kinds.get(row.job_id)
+        kind = self.kinds.get(row.job_id or "")
         return EvidenceRow(
             **fields,
             at_ms=row.at_ms,
@@ -139,7 +143,7 @@ class _Reader:
 async def work(hub: Hub, principal: Principal, node_id: str) -> NodeWork:
     """What a node holds, for its owner: what for, since when, and what it pays."""
 
-    def load(connection: Connection) -> tuple[AnyRow, Sequence[AnyRow], tuple[int, int]]:
+    def load(connection: Connection) -> tuple[NodeRow, list[HeldAttempt], tuple[int, int]]:
         node = node_rows.get_node(connection, node_id)
         access.check_owner(principal, None if node is None else node.account_id, what="node")
         assert node is not None
@@ -162,7 +166,7 @@ async def work(hub: Hub, principal: Principal, node_id: str) -> NodeWork:
     return NodeWork(node_id=node_id, running=running, leased=leased, attempts=shown, earns=earns)
 
 
-def _attempt(hub: Hub, row: AnyRow, *, owner: str, admin: bool, needs: Any) -> NodeAttempt:
+def _attempt(hub: Hub, row: HeldAttempt, *, owner: str, admin: bool, needs: Requirements) -> NodeAttempt:
     own = row.shown_account == owner
     net = 0 if own else hub.market.table.net_of(row.price)
     ran_ms = 0 if row.started_at_ms is None else max(0, hub.now_ms() - row.started_at_ms)

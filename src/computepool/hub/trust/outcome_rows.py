@@ -9,19 +9,38 @@ from sqlalchemy import Connection, case, func, select
 from computepool.core.jobs.lifecycle import AttemptState
 from computepool.core.trust import reputation
 from computepool.hub.db import dialect
-from computepool.hub.db.session import AnyRow
+from computepool.hub.db.event_rows import EventRow
 from computepool.hub.db.tables import IS_LIVE, attempts, events, jobs
+from computepool.hub.db.typed_rows import TypedRow
 from computepool.hub.jobs.rows import SHOWN_ACCOUNT
 
 _ACTIONS = sorted(reputation.ACTIONS)
 
 
-def of_node(connection: Connection, node_id: str, *, before: int | None, limit: int) -> Sequence[AnyRow]:
+class HeldAttempt(TypedRow, of=(attempts, jobs, SHOWN_ACCOUNT)):
+    """A live attempt, with what is shown of its job."""
+
+    id: str
+    job_id: str
+    node_id: str
+    state: str
+    leased_at_ms: int
+    started_at_ms: int | None
+    price: int
+    name: str
+    errand: str | None
+    kind: str
+    spec_digest: str
+    longest_ms: int
+    shown_account: str
+
+
+def of_node(connection: Connection, node_id: str, *, before: int | None, limit: int) -> list[EventRow]:
     """Events that may say something about it, newest first."""
-    statement = select(events).where(events.c.node_id == node_id, events.c.action.in_(_ACTIONS))
+    statement = EventRow.select().where(events.c.node_id == node_id, events.c.action.in_(_ACTIONS))
     if before is not None:
         statement = statement.where(events.c.seq < before)
-    return connection.execute(statement.order_by(events.c.seq.desc()).limit(limit)).all()
+    return EventRow.all(connection.execute(statement.order_by(events.c.seq.desc()).limit(limit)))
 
 
 def verified_at_once(connection: Connection, job_ids: Sequence[str]) -> set[str]:
@@ -43,31 +62,17 @@ def kinds(connection: Connection, job_ids: Sequence[str]) -> dict[str, str]:
     return {row.id: row.kind for row in connection.execute(select(jobs.c.id, jobs.c.kind).where(wanted))}
 
 
-def held(connection: Connection, node_id: str, *, limit: int) -> Sequence[AnyRow]:
+def held(connection: Connection, node_id: str, *, limit: int) -> list[HeldAttempt]:
     """Live attempts of a node: what runs first, then what was there first."""
     waits = case((attempts.c.state == AttemptState.RUNNING.value, 0), else_=1)
     statement = (
-        select(
-            attempts.c.id,
-            attempts.c.job_id,
-            attempts.c.node_id,
-            attempts.c.state,
-            attempts.c.leased_at_ms,
-            attempts.c.started_at_ms,
-            attempts.c.price,
-            jobs.c.name,
-            jobs.c.errand,
-            jobs.c.kind,
-            jobs.c.spec_digest,
-            jobs.c.longest_ms,
-            SHOWN_ACCOUNT,
-        )
+        HeldAttempt.select()
         .join(jobs, jobs.c.id == attempts.c.job_id)
         .where(attempts.c.node_id == node_id, IS_LIVE)
         .order_by(waits, attempts.c.leased_at_ms, attempts.c.id)
         .limit(limit)
     )
-    return connection.execute(statement).all()
+    return HeldAttempt.all(connection.execute(statement))
 
 
 def count_held(connection: Connection, node_id: str) -> tuple[int, int]:

@@ -20,9 +20,10 @@ from computepool.core.trust.reputation import (
 from computepool.core.trust.violations import PROBES_RIGHT
 from computepool.core.words import counted
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.identity.access import Principal
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.trust import reputation_rows
 from computepool.protocol.nodes.nodes import ReputationView
 
@@ -65,9 +66,9 @@ def predecessor(tx: Tx, owner: str, *, offline_after_ms: int) -> str | None:
     """
     now_ms, silent_ms = tx.now_ms, tx.now_ms - offline_after_ms
     gone = [
-        (known.banned(now_ms), known.recent_violations(now_ms), -known.score(now_ms), row.id)
-        for row, known in reputation_rows.of_owner(tx.connection, owner)
-        if row.state == NodeState.REVOKED or (row.last_seen_ms or 0) < silent_ms or known.banned(now_ms)
+        (known.banned(now_ms), known.recent_violations(now_ms), -known.score(now_ms), node_id)
+        for node_id, state, seen_ms, known in reputation_rows.of_owner(tx.connection, owner)
+        if state == NodeState.REVOKED or seen_ms < silent_ms or known.banned(now_ms)
     ]
     return max(gone)[3] if gone else None
 
@@ -86,7 +87,7 @@ async def pardon(hub: Hub, admin: Principal, node_id: str) -> None:
     await hub.store.write(unit)
 
 
-def say_pardoned(tx: Tx, node: AnyRow, *, actor: str) -> None:
+def say_pardoned(tx: Tx, node: NodeRow, *, actor: str) -> None:
     tx.emit(actor=actor, action=PARDONED_ACTION, account_id=node.account_id, node_id=node.id)
     tx.touch(f"node:{node.id}", "events")
 

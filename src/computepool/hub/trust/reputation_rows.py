@@ -106,15 +106,16 @@ def load(connection: Connection, node_ids: Sequence[str]) -> dict[str, Reputatio
     return {row.node_id: _from_row(row) for row in rows}
 
 
-def of_owner(connection: Connection, account_id: str) -> list[tuple[Row[Any], Reputation]]:
-    """The owner's nodes of which something is known, with what that is."""
+def of_owner(connection: Connection, account_id: str) -> list[tuple[str, str, int, Reputation]]:
+    """The owner's nodes of which something is known: id, state, when it was heard last, and what is known."""
     statement = (
         select(nodes.c.id, nodes.c.state, nodes.c.last_seen_ms, *_columns())
         .join(reputations, reputations.c.node_id == nodes.c.id)
         .where(nodes.c.account_id == account_id)
         .order_by(nodes.c.id)
     )
-    return [(row, _from_row(row)) for row in connection.execute(statement)]
+    rows = connection.execute(statement)
+    return [(row.id, row.state, row.last_seen_ms or 0, _from_row(row)) for row in rows]
 
 
 def tenured(connection: Connection, accounts: Sequence[str], *, days: int, clean_since_ms: int) -> set[str]:

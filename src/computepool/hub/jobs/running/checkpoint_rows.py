@@ -9,21 +9,53 @@ from sqlalchemy import Connection, bindparam, delete, select, update
 
 from computepool.hub.db import dialect
 from computepool.hub.db.group_tables import checkpoints
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import IS_QUEUED, artifact_refs, attempts, jobs
+from computepool.hub.db.typed_rows import TypedRow
 
 ROLE = "checkpoint"
 
 
-def get(connection: Connection, job_id: str) -> AnyRow | None:
-    return connection.execute(select(checkpoints).where(checkpoints.c.job_id == job_id)).first()
+class CheckpointRow(TypedRow, of=checkpoints):
+    job_id: str
+    attempt_no: int
+    seq: int
+    at_ms: int
+    attempt_ms: int
+    covered_ms: int
+    spent: int
+    progress: float | None
+    size: int
+    files: str
+    last: bool
+    failures: int
 
 
-def of_jobs(connection: Connection, job_ids: Sequence[str]) -> dict[str, AnyRow]:
+class ChainLink(TypedRow, of=attempts):
+    """An attempt, with what is needed to follow a chain and to pay for it."""
+
+    id: str
+    number: int
+    node_id: str
+    owner_id: str
+    price: int
+    price_version: int
+    resumed_no: int | None
+    resumed_ms: int | None
+
+
+def get(connection: Connection, job_id: str) -> CheckpointRow | None:
+    return CheckpointRow.first(
+        connection.execute(CheckpointRow.select().where(checkpoints.c.job_id == job_id))
+    )
+
+
+def of_jobs(connection: Connection, job_ids: Sequence[str]) -> dict[str, CheckpointRow]:
     if not job_ids:
         return {}
     wanted = dialect.among(connection, checkpoints.c.job_id, job_ids)
-    return {row.job_id: row for row in connection.execute(select(checkpoints).where(wanted))}
+    rows = connection.execute(CheckpointRow.select().where(wanted))
+    return {row.job_id: row for row in CheckpointRow.all(rows)}
 
 
 def keep(tx: Tx, job_id: str, row: Mapping[str, Any]) -> None:
@@ -114,19 +146,9 @@ def note_time(tx: Tx, attempt_id: str, *, checkpoint_ms: int, lane_billed_ms: in
     tx.connection.execute(statement.values(checkpoint_ms=checkpoint_ms, lane_billed_ms=lane_billed_ms))
 
 
-def links(connection: Connection, job_id: str) -> Sequence[AnyRow]:
-    """All attempts of a job, with what is needed to follow a chain and to pay for it."""
-    statement = select(
-        attempts.c.id,
-        attempts.c.number,
-        attempts.c.node_id,
-        attempts.c.owner_id,
-        attempts.c.price,
-        attempts.c.price_version,
-        attempts.c.resumed_no,
-        attempts.c.resumed_ms,
-    ).where(attempts.c.job_id == job_id)
-    return connection.execute(statement).all()
+def links(connection: Connection, job_id: str) -> list[ChainLink]:
+    """All attempts of a job."""
+    return ChainLink.all(connection.execute(ChainLink.select().where(attempts.c.job_id == job_id)))
 
 
 _PAY = (

@@ -22,12 +22,15 @@ from computepool.hub.artifacts import storage_quota
 from computepool.hub.artifacts.storage_quota import StorageChanges
 from computepool.hub.context import Hub
 from computepool.hub.db import event_rows as record_rows
-from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.identity import sign_in
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.attempt_rows import AttemptRow, LiveAttemptRow
+from computepool.hub.jobs.rows import JobRow, LeasedJob
 from computepool.hub.jobs.running import checkpoint_rows
+from computepool.hub.jobs.running.checkpoint_rows import CheckpointRow
 from computepool.hub.money import holds
 from computepool.hub.money.holds import RunCharge
 from computepool.hub.nodes import group_homes, hosts
@@ -35,14 +38,13 @@ from computepool.hub.nodes import rows as node_rows
 from computepool.hub.snapshot import Snapshot, take_for, write
 from computepool.protocol.jobs.checkpoints import CheckpointDetail, CheckpointReply, CheckpointReport
 from computepool.protocol.jobs.jobs import CheckpointView, JobSpec, OutputFile
-from computepool.protocol.nodes.nodes import OutputRef
 
 KEPT_ACTION = "checkpoint.kept"
 UNDECLARED = "This job did not declare that it saves checkpoints."
 UNMOVING = "This job did not declare that it moves."
 
 
-def spec_of(tx: Tx, snapshot: Snapshot, job: AnyRow) -> JobSpec:
+def spec_of(tx: Tx, snapshot: Snapshot, job: JobRow) -> JobSpec:
     known = snapshot.specs.peek(job.spec_digest)
     if known is not None:
         return known.spec
@@ -106,7 +108,7 @@ def _receive(
     return CheckpointReply(kept=True)
 
 
-def _aim(tx: Tx, snapshot: Snapshot, job: AnyRow, *, host: str) -> None:
+def _aim(tx: Tx, snapshot: Snapshot, job: JobRow, *, host: str) -> None:
     """What was saved is for that host alone, also if the node is lost before it reports the move.
 
     Where there is no such host the report is what ends the job (migration.py).
@@ -116,7 +118,7 @@ def _aim(tx: Tx, snapshot: Snapshot, job: AnyRow, *, host: str) -> None:
         checkpoint_rows.pin(tx, job.id, chosen)
 
 
-def destination(tx: Tx, snapshot: Snapshot, job: AnyRow, *, host: str) -> str | None:
+def destination(tx: Tx, snapshot: Snapshot, job: JobRow, *, host: str) -> str | None:
     """The id of the node that is meant. One of another owner must be the one that the job's own rules name, if any."""
     found = {row.id: row for row in hosts.called(tx.connection, job.account_id, host)}
     online = snapshot.ask(group_homes.OnlineNodes.among(found.values()))
@@ -128,7 +130,7 @@ def destination(tx: Tx, snapshot: Snapshot, job: AnyRow, *, host: str) -> str | 
     return meant[0] if spec_of(tx, snapshot, job).needs.host in (None, meant[0]) else None
 
 
-def _blame(tx: Tx, job: AnyRow, attempt: AnyRow) -> None:
+def _blame(tx: Tx, job: JobRow, attempt: AttemptRow) -> None:
     """No job asked for it, so it was the node's own idea: that counts as its fault, once an attempt."""
     if record_rows.has_event(tx.connection, job_id=job.id, attempt_id=attempt.id, action=FAULT_ACTION):
         return
@@ -144,7 +146,7 @@ def _blame(tx: Tx, job: AnyRow, attempt: AnyRow) -> None:
 
 
 def _refusal(
-    tx: Tx, snapshot: Snapshot, report: CheckpointReport, *, attempt: AnyRow, before: AnyRow | None
+    tx: Tx, snapshot: Snapshot, report: CheckpointReport, *, attempt: AttemptRow, before: CheckpointRow | None
 ) -> Refusal | None:
     kept = None
     if before is not None:
@@ -166,7 +168,9 @@ def _refusal(
     return rules.refusal(kept, said, now_ms=tx.now_ms, gap_ms=gap_ms)
 
 
-def _sizes(tx: Tx, node: NodePrincipal, report: CheckpointReport, *, before: AnyRow | None) -> dict[str, int]:
+def _sizes(
+    tx: Tx, node: NodePrincipal, report: CheckpointReport, *, before: CheckpointRow | None
+) -> dict[str, int]:
     """By digest, of the files that are here and that this node sent, or was given with the checkpoint before."""
     named = sorted({file.digest for file in report.files})
     if not named:
@@ -180,11 +184,11 @@ def _sizes(tx: Tx, node: NodePrincipal, report: CheckpointReport, *, before: Any
 
 def _keep(
     tx: Tx,
-    job: AnyRow,
-    attempt: AnyRow,
+    job: JobRow,
+    attempt: AttemptRow,
     *,
     report: CheckpointReport,
-    before: AnyRow | None,
+    before: CheckpointRow | None,
     sizes: Mapping[str, int],
 ) -> None:
     progress = rules.progress_after(None if before is None else before.progress, report.progress)
@@ -226,7 +230,7 @@ def _keep(
     tx.touch(f"job:{job.id}", "events")
 
 
-def _own_ms(tx: Tx, job: AnyRow, attempt: AnyRow, *, said_ms: int, progress: float | None) -> int:
+def _own_ms(tx: Tx, job: JobRow, attempt: AttemptRow, *, said_ms: int, progress: float | None) -> int:
     """The attempt's time up to here, set aside in its lane: a second is paid for once, whoever it is paid through."""
     node_rows.lock_node(tx, attempt.node_id)
     lane_ms = attempt_rows.lanes_billed(tx.connection, [attempt.lane]).get(attempt.lane, 0)
@@ -249,7 +253,7 @@ def _own_ms(tx: Tx, job: AnyRow, attempt: AnyRow, *, said_ms: int, progress: flo
 # the next attempt has it
 
 
-def resume(tx: Tx, leased: Iterable[AnyRow]) -> dict[str, AnyRow]:
+def resume(tx: Tx, leased: Iterable[LeasedJob]) -> dict[str, CheckpointRow]:
     """By job, the checkpoints from which attempts go on that were just leased; most jobs have none."""
     marked = [job for job in leased if job.checkpoint_no is not None]
     if not marked:
@@ -270,22 +274,7 @@ def resume(tx: Tx, leased: Iterable[AnyRow]) -> dict[str, AnyRow]:
     return found
 
 
-def granted(kept: AnyRow | None, job: AnyRow, *, price: int) -> dict[str, Any]:
-    """What a grant says about money, and about the checkpoint that it goes on from. `job` has hold, runs, longest_ms."""
-    money = holds.for_one_run(job)
-    if kept is None:
-        return {"paid_ms": affordable_ms(price, money)}
-    return {
-        "paid_ms": affordable_ms(price, max(0, money - kept.spent)),
-        "left_ms": rules.left_ms(job.longest_ms, kept.covered_ms),
-        "checkpoint": [
-            OutputRef(name=name, digest=digest, size=size)
-            for name, (digest, size) in json.loads(kept.files).items()
-        ],
-    }
-
-
-def adopted(connection: Connection, live: Sequence[AnyRow]) -> dict[str, AnyRow]:
+def adopted(connection: Connection, live: Sequence[LiveAttemptRow]) -> dict[str, CheckpointRow]:
     """By attempt, what it goes on from, where that is still the job's checkpoint: a newer one says it has started."""
     resumed = [row for row in live if row.resumed_no is not None]
     found = checkpoint_rows.of_jobs(connection, [row.job_id for row in resumed])
@@ -299,18 +288,18 @@ def adopted(connection: Connection, live: Sequence[AnyRow]) -> dict[str, AnyRow]
 # what becomes of it
 
 
-def drop(tx: Tx, job: AnyRow) -> None:
+def drop(tx: Tx, job: JobRow) -> None:
     """The run is over, or this checkpoint is no good."""
     if job.checkpoint_no is not None:
         checkpoint_rows.drop(tx, job.id)
 
 
-def cut_short(attempt: AnyRow, reason: Reason) -> bool:
+def cut_short(attempt: AttemptRow, reason: Reason) -> bool:
     """What it went on from had left it less than the whole: that time or money ran out is not the job's fault."""
     return reason in (Reason.TIMEOUT, Reason.BUDGET_SPENT) and bool(attempt.covered_ms or attempt.spent)
 
 
-def failed(tx: Tx, snapshot: Snapshot, job: AnyRow, *, attempt_no: int) -> None:
+def failed(tx: Tx, snapshot: Snapshot, job: JobRow, *, attempt_no: int) -> None:
     """An attempt failed. One from which several attempts came to nothing is dropped: the next starts at the beginning."""
     if job.checkpoint_no is None or job.checkpoint_no == attempt_no:
         return  # it has saved something newer than what it went on from
@@ -334,7 +323,7 @@ class Contribution:
         return {"attempt": self.attempt_id, "billed": self.bill.billed_ms, "cost": self.bill.charge}
 
 
-def contributions(tx: Tx, job: AnyRow, attempt: AnyRow) -> tuple[Contribution, ...]:
+def contributions(tx: Tx, job: JobRow, attempt: AttemptRow) -> tuple[Contribution, ...]:
     """To the run that this attempt ended, by the attempts before it. Fixed by what was recorded when each was leased."""
     if attempt.resumed_no is None:
         return ()
@@ -368,17 +357,17 @@ def contributions(tx: Tx, job: AnyRow, attempt: AnyRow) -> tuple[Contribution, .
 # for people
 
 
-def view(row: AnyRow) -> CheckpointView:
+def view(row: CheckpointRow) -> CheckpointView:
     return CheckpointView(**_fields(row))
 
 
-def detail(row: AnyRow) -> CheckpointDetail:
+def detail(row: CheckpointRow) -> CheckpointDetail:
     files = json.loads(row.files).items()
     outputs = [OutputFile(name=name, digest=digest, size=size) for name, (digest, size) in files]
     return CheckpointDetail(job_id=row.job_id, **_fields(row), outputs=outputs)
 
 
-def _fields(row: AnyRow) -> dict[str, Any]:
+def _fields(row: CheckpointRow) -> dict[str, Any]:
     return {
         "attempt": row.attempt_no,
         "at_ms": row.at_ms,

@@ -8,13 +8,22 @@ from sqlalchemy import Connection, func, select
 
 from computepool.hub.db import dialect
 from computepool.hub.db.group_tables import child_groups, child_jobs
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import IS_OPEN, jobs
+from computepool.hub.db.typed_rows import TypedRow
 
 
-def get(connection: Connection, job_id: str) -> AnyRow | None:
+class ChildJob(TypedRow, of=child_jobs):
+    job_id: str
+    parent_id: str
+    root_id: str
+    depth: int
+    detached: bool
+
+
+def get(connection: Connection, job_id: str) -> ChildJob | None:
     """None: a person submitted it."""
-    return connection.execute(select(child_jobs).where(child_jobs.c.job_id == job_id)).first()
+    return ChildJob.first(connection.execute(ChildJob.select().where(child_jobs.c.job_id == job_id)))
 
 
 def insert_jobs(

@@ -17,12 +17,13 @@ from computepool.core.isolation import Level
 from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, TERMINAL, AttemptState, JobState
 from computepool.core.money.money import format_credits
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import NodePrincipal, Principal, Role
 from computepool.hub.identity.idempotency import Remembered
 from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import child_rows
 from computepool.hub.settings import Settings
 from computepool.protocol.jobs.children import ChildrenRequest
@@ -35,7 +36,7 @@ _UNDECLARED = "This job may submit no others: it was submitted without children=
 class Parent:
     """A running job that asks, as the node that runs it says."""
 
-    job: AnyRow
+    job: JobRow
     attempt_id: str
     node_id: str
     spec: JobSpec
@@ -91,11 +92,11 @@ def _load(connection: Connection, node: NodePrincipal, attempt_id: str) -> Paren
     )
 
 
-def _budget(root: AnyRow, spec: JobSpec) -> int:
+def _budget(root: JobRow, spec: JobSpec) -> int:
     return int(root.hold) * spec.children if spec.children_budget is None else spec.children_budget
 
 
-def held_job(connection: Connection, node: NodePrincipal, attempt_id: str) -> AnyRow:
+def held_job(connection: Connection, node: NodePrincipal, attempt_id: str) -> JobRow:
     """The job of an attempt that runs on this node."""
     job_id, _, _ = attempt_id.rpartition("-")
     found = [row for row in attempt_rows.get_attempts(connection, job_id) if row.id == attempt_id]

@@ -12,10 +12,13 @@ from computepool.hub.artifacts import storage_quota
 from computepool.hub.artifacts.storage_quota import StorageChanges
 from computepool.hub.context import Hub
 from computepool.hub.db import event_rows
-from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.db.event_rows import LogRow
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.attempt_rows import NamedAttempt, OwnedAttempt
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.snapshot import Snapshot, take_for
 from computepool.protocol.jobs.jobs import LogChunk, LogPage
 from computepool.protocol.nodes.nodes import LogsRequest, LogText
@@ -62,7 +65,12 @@ class Arrivals:
     """
 
     def __init__(
-        self, snapshot: Snapshot, attempts: Mapping[str, AnyRow], chunks: Sequence[LogText], *, node_id: str
+        self,
+        snapshot: Snapshot,
+        attempts: Mapping[str, OwnedAttempt],
+        chunks: Sequence[LogText],
+        *,
+        node_id: str,
     ) -> None:
         self._snapshot = snapshot
         self._logs: dict[str, Log] = {}
@@ -74,7 +82,7 @@ class Arrivals:
                 log = self._logs[chunk.attempt_id] = self.of(attempts[chunk.attempt_id])
                 self._add(chunk, log)
 
-    def of(self, attempt: AnyRow) -> Log:
+    def of(self, attempt: OwnedAttempt) -> Log:
         known = self._logs.get(attempt.id)
         return known or Log(
             job_id=attempt.job_id,
@@ -127,12 +135,12 @@ class Arrivals:
 
 @dataclass(slots=True)
 class _Seen:
-    rows: Sequence[AnyRow] = ()
+    rows: Sequence[LogRow] = ()
     complete: bool | None = None
 
 
 def _read(
-    hub: Hub, connection: Connection, job_id: str, *, job: AnyRow | None, after: int, limit: int
+    hub: Hub, connection: Connection, job_id: str, *, job: JobRow | None, after: int, limit: int
 ) -> _Seen:
     runs = [] if job is None else attempt_rows.get_attempts(connection, job_id)
     hidden = [] if job is None else _hidden(job, runs)
@@ -140,7 +148,7 @@ def _read(
     return _Seen(rows, None if job is None else _is_complete(hub, job, runs))
 
 
-def _hidden(job: AnyRow, runs: Sequence[AnyRow]) -> list[str]:
+def _hidden(job: JobRow, runs: Sequence[NamedAttempt]) -> list[str]:
     """Runs that are no part of the job's output: they only confirm it, were wrong, or came to nothing.
 
     While nothing is accepted the first run that came to a result is shown, as it was while it ran.
@@ -155,7 +163,7 @@ def _hidden(job: AnyRow, runs: Sequence[AnyRow]) -> list[str]:
     return wrong + [run.id for run in runs if run.number > first]
 
 
-def _chain_of(runs: Sequence[AnyRow], accepted: int) -> set[int]:
+def _chain_of(runs: Sequence[NamedAttempt], accepted: int) -> set[int]:
     """The accepted attempt, and those that it went on from."""
     before = {run.number: run.resumed_no for run in runs}
     numbers: set[int] = set()
@@ -166,7 +174,7 @@ def _chain_of(runs: Sequence[AnyRow], accepted: int) -> set[int]:
     return numbers
 
 
-def _is_complete(hub: Hub, job: AnyRow, runs: Sequence[AnyRow]) -> bool | None:
+def _is_complete(hub: Hub, job: JobRow, runs: Sequence[NamedAttempt]) -> bool | None:
     """Whether what is shown was compared with what was reported (printed_output.py), and is all of it.
 
     It was not where the run went on from another owner's checkpoint, or from more than one. Of functions and sealed jobs

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from computepool.core.jobs.lifecycle import JobState, Reason
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.jobs import transitions
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import checkpoints
 from computepool.hub.jobs.transitions import Effects
 from computepool.hub.snapshot import Snapshot
@@ -14,7 +15,7 @@ from computepool.protocol.nodes.nodes import Report
 
 
 def move(
-    tx: Tx, snapshot: Snapshot, job: AnyRow, *, report: Report, attempt_no: int, actor: str, effects: Effects
+    tx: Tx, snapshot: Snapshot, job: JobRow, *, report: Report, attempt_no: int, actor: str, effects: Effects
 ) -> bool:
     """False: there is nothing to go on from."""
     if job.checkpoint_no != attempt_no or report.move_to is None:

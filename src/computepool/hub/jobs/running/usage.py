@@ -10,13 +10,16 @@ from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, AttemptState
 from computepool.core.resources import Capacity
 from computepool.core.series import Series
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.attempt_rows import NamedAttempt
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import usage_rows
 from computepool.hub.memory.live_view import Watched
 from computepool.hub.memory.registry import LiveAttempt, NodeSession
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes.rows import NodeRow
 from computepool.protocol.nodes.mesh import AttemptUsage, JobUsage, LoadNow
 from computepool.protocol.nodes.nodes import LoadModel, Profile, Report, RunningAttempt
 
@@ -142,7 +145,9 @@ async def prune(hub: Hub) -> None:
 async def of_job(hub: Hub, job_id: str) -> JobUsage:
     """Whoever asks may see the job; the route has made sure of it."""
 
-    def load(connection: Connection) -> tuple[AnyRow | None, Sequence[AnyRow], dict[str, str], AnyRow | None]:
+    def load(
+        connection: Connection,
+    ) -> tuple[JobRow | None, list[NamedAttempt], dict[str, str], NodeRow | None]:
         job, tries = job_rows.get_job(connection, job_id), attempt_rows.get_attempts(connection, job_id)
         node = node_rows.get_node(connection, tries[-1].node_id) if tries else None
         return job, tries, usage_rows.of_job(connection, job_id), node
@@ -162,11 +167,11 @@ async def of_job(hub: Hub, job_id: str) -> JobUsage:
     )
 
 
-def _capacity(node: AnyRow) -> Capacity:
+def _capacity(node: NodeRow) -> Capacity:
     return Profile.model_validate_json(node.profile).capacity()
 
 
-def _attempt(hub: Hub, row: AnyRow, stored: str | None) -> AttemptUsage:
+def _attempt(hub: Hub, row: NamedAttempt, stored: str | None) -> AttemptUsage:
     series, watched = _series(hub, row.id, stored), hub.usages.get(row.id)
     live = AttemptState(row.state) in LIVE_ATTEMPT
     return AttemptUsage(

@@ -11,10 +11,10 @@ from computepool.core.money.market import TARGET, next_spot
 from computepool.core.money.pricing import PPM, Economy, PriceTable, Zone
 from computepool.core.trust.tiers import region_of
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.db.session import Connection
 from computepool.hub.money.market import rows as market_rows
 from computepool.hub.money.market import spot_prices
-from computepool.hub.money.market.rows import Count
+from computepool.hub.money.market.rows import Count, SpotRow, SpotStep
 from computepool.protocol.money.market import (
     CeilingLevel,
     FloorLevel,
@@ -146,7 +146,7 @@ def price_for(table: PriceTable, floor: int) -> int:
 def _trends(
     connection: Connection, hub: Hub, zones: Iterable[Zone], *, begin: int, until: int
 ) -> dict[Zone, list[int]]:
-    rows: dict[Zone, list[AnyRow]] = {}
+    rows: dict[Zone, list[SpotStep]] = {}
     for row in market_rows.history(connection, since=begin, until=until, step=TREND_STEP_MS):
         rows.setdefault(Zone(row.tier, row.region), []).append(row)
     trends = {}
@@ -177,7 +177,7 @@ async def history(
     step = max(spot_prices.tick_ms(hub), -(-(now_ms - since) // POINTS_USUAL)) if step_ms is None else step_ms
     step = max(step, least)
 
-    def load(connection: Connection) -> tuple[AnyRow | None, Sequence[AnyRow]]:
+    def load(connection: Connection) -> tuple[SpotRow | None, list[SpotStep]]:
         before = market_rows.price_at(connection, zone, since - 1)
         return before, market_rows.history(connection, since=since, until=now_ms + 1, step=step, zone=zone)
 
@@ -193,12 +193,12 @@ async def history(
 
 
 def _points(
-    before: AnyRow | None, rows: Sequence[AnyRow], *, since: int, until: int, step: int
+    before: SpotRow | None, rows: Sequence[SpotStep], *, since: int, until: int, step: int
 ) -> list[PricePoint]:
     """One for every step; a step in which nothing was recorded repeats what held."""
     by_step = {row.bucket: row for row in rows}
     points: list[PricePoint] = []
-    held = before
+    held: SpotRow | SpotStep | None = before
     for number in range(-(-(until - since) // step)):
         row = by_step.get(number)
         held = row or held

@@ -6,7 +6,7 @@ still holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import BigInteger, Connection, bindparam, delete, exists, func, select
@@ -17,8 +17,9 @@ from computepool.core.money.ledger import Kind
 from computepool.core.money.pricing import Zone
 from computepool.hub.db import dialect
 from computepool.hub.db.money_tables import market_counts, spots, transfers
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import IS_OPEN, accounts, attempts, jobs, nodes
+from computepool.hub.db.typed_rows import TypedRow
 
 _ZONE = (spots.c.tier == bindparam("tier"), spots.c.region == bindparam("region"))
 
@@ -68,7 +69,31 @@ def sum_counts(connection: Connection, *, since: int, but: str = "") -> dict[Zon
     return {Zone(row.tier, row.region): Count(int(row.capacity), int(row.demand)) for row in rows}
 
 
-def waiting(connection: Connection, *, now_ms: int, limit: int) -> Sequence[AnyRow]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingJobs:
+    """Jobs that are alike."""
+
+    spec_digest: str
+    account_id: str
+    ceiling: int
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpotStep:
+    """The lowest, the highest and the last price of a zone in a span of time, and the last counts."""
+
+    tier: str
+    region: str
+    bucket: int
+    low: int
+    high: int
+    price: int
+    capacity: int
+    demand: int
+
+
+def waiting(connection: Connection, *, now_ms: int, limit: int) -> list[WaitingJobs]:
     """Jobs that could start now, by what makes them alike, of the `limit` oldest."""
     oldest = (
         select(
@@ -88,20 +113,33 @@ def waiting(connection: Connection, *, now_ms: int, limit: int) -> Sequence[AnyR
         .subquery()
     )
     alike = oldest.c.spec_digest, oldest.c.account_id, oldest.c.ceiling
-    return connection.execute(select(*alike, func.count().label("jobs")).group_by(*alike)).all()
+    rows = connection.execute(select(*alike, func.count().label("jobs")).group_by(*alike))
+    return [WaitingJobs(**row._mapping) for row in rows]
 
 
 # prices
 
 
-_AT = select(spots).where(*_ZONE, spots.c.tick <= bindparam("until")).order_by(spots.c.tick.desc()).limit(1)
+class SpotRow(TypedRow, of=spots):
+    tier: str
+    region: str
+    tick: int
+    price: int
+    capacity: int
+    demand: int
+    price_version: int
+
+
+_AT = (
+    SpotRow.select().where(*_ZONE, spots.c.tick <= bindparam("until")).order_by(spots.c.tick.desc()).limit(1)
+)
 _FOR_EVER = 2**62
 
 
-def price_at(connection: Connection, zone: Zone, until: int = _FOR_EVER) -> AnyRow | None:
+def price_at(connection: Connection, zone: Zone, until: int = _FOR_EVER) -> SpotRow | None:
     """The row of the zone that held then; the newest by default."""
     values = {"tier": zone.tier, "region": zone.region, "until": until}
-    return connection.execute(_AT, values).first()
+    return SpotRow.first(connection.execute(_AT, values))
 
 
 def zones(connection: Connection) -> list[Zone]:
@@ -127,8 +165,8 @@ def insert_price(tx: Tx, zone: Zone, *, tick: int, price: int, count: Count, pri
 
 def history(
     connection: Connection, *, since: int, until: int, step: int, zone: Zone | None = None
-) -> Sequence[AnyRow]:
-    """In steps of so many ms: the lowest, the highest and the last price in each, and the last counts.
+) -> list[SpotStep]:
+    """In steps of so many ms.
 
     Steps without a row are left out. Of all zones, if none is named.
     """
@@ -158,7 +196,8 @@ def history(
         spots.c.capacity,
         spots.c.demand,
     ).join(found, same)
-    return connection.execute(statement.order_by(spots.c.tier, spots.c.region, found.c.bucket)).all()
+    rows = connection.execute(statement.order_by(spots.c.tier, spots.c.region, found.c.bucket))
+    return [SpotStep(**row._mapping) for row in rows]
 
 
 def prune(tx: Tx, *, before: int) -> None:

@@ -16,6 +16,7 @@ from computepool.core.money.pricing import PriceTable, Zone
 from computepool.core.resources import Shape
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
+from computepool.hub.memory.shapes import shape_of
 from computepool.hub.money.market import rows as market_rows
 from computepool.hub.money.market.rows import Count
 
@@ -89,7 +90,7 @@ async def _waiting(hub: Hub) -> dict[Shape, int]:
     specs = await hub.specs.load({row.spec_digest for row in rows})
     found: dict[Shape, int] = {}
     for row in rows:
-        shape = Shape(specs[row.spec_digest].requirements, row.account_id, ceiling=row.ceiling)
+        shape = shape_of(specs[row.spec_digest].requirements, row.account_id, ceiling=row.ceiling)
         found[shape] = found.get(shape, 0) + row.jobs
     return found
 

@@ -36,11 +36,12 @@ from computepool.core.money.payouts import (
 )
 from computepool.hub.context import Hub
 from computepool.hub.db.crashpoints import crash_point
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.money.banks.base import Bank, Notice, Order
 from computepool.hub.money.banks.choice import open_bank
 from computepool.hub.money.payouts import rows
 from computepool.hub.money.payouts.payouts import event_data, move
+from computepool.hub.money.payouts.rows import PayoutRow
 
 logger = logging.getLogger(__name__)
 _HUB = "hub"
@@ -52,7 +53,7 @@ _CLAIM_CALLS = 3
 class _Claim:
     """The right to speak to the bank about one payout, until somebody else may."""
 
-    row: AnyRow
+    row: PayoutRow
     tries: int
     until_ms: int
 
@@ -61,7 +62,7 @@ async def run(hub: Hub) -> int:
     """One round. Returns how many payouts were due."""
     limit = hub.settings.payout_batch_max
     due = await hub.store.read(lambda connection: rows.list_due(connection, now_ms=hub.now_ms(), limit=limit))
-    by_provider: dict[str, list[AnyRow]] = defaultdict(list)
+    by_provider: dict[str, list[PayoutRow]] = defaultdict(list)
     for row in due:
         by_provider[row.provider].append(row)
     for provider, found in by_provider.items():
@@ -72,7 +73,7 @@ async def run(hub: Hub) -> int:
     return len(due)
 
 
-def _log_failures(found: Sequence[AnyRow], served: Sequence[BaseException | None]) -> None:
+def _log_failures(found: Sequence[PayoutRow], served: Sequence[BaseException | None]) -> None:
     """One that fails does not keep the others waiting; its own turn comes again when its claim ends."""
     for row, error in zip(found, served, strict=True):
         if isinstance(error, Conflict):
@@ -88,19 +89,19 @@ class _Teller:
         self._hub, self._bank = hub, bank
         self._calls = asyncio.Semaphore(hub.settings.payout_calls_max)
 
-    async def serve(self, row: AnyRow) -> None:
+    async def serve(self, row: PayoutRow) -> None:
         async with self._calls:
             if row.state == PayoutState.RESERVED:
                 await self._send_first(row)
             else:
                 await self._ask(row)
 
-    async def _send_first(self, row: AnyRow) -> None:
+    async def _send_first(self, row: PayoutRow) -> None:
         claim = await self._claim(row, submit=True)
         if claim is not None:
             await self._send(claim, BankRequest.SUBMIT)
 
-    async def _ask(self, row: AnyRow) -> None:
+    async def _ask(self, row: PayoutRow) -> None:
         claim = await self._claim(row)
         if claim is None:
             return
@@ -138,7 +139,7 @@ class _Teller:
     async def _send_again(self, claim: _Claim) -> None:
         """The bank does not know it: it never arrived, or is still on its way. Under the same key it is paid once."""
 
-        def unit(tx: Tx) -> AnyRow | None:
+        def unit(tx: Tx) -> PayoutRow | None:
             row = rows.get(tx.connection, claim.row.id)
             if row is None or row.state != claim.row.state or row.tries != claim.tries:
                 return None
@@ -158,7 +159,7 @@ class _Teller:
         crash_point("after_bank_call")
         await self._apply(claim, answer, asked)
 
-    async def _claim(self, row: AnyRow, *, submit: bool = False) -> _Claim | None:
+    async def _claim(self, row: PayoutRow, *, submit: bool = False) -> _Claim | None:
         settings = self._hub.settings
 
         def unit(tx: Tx) -> _Claim | None:
@@ -200,7 +201,7 @@ class _Teller:
         return self._hub.now_ms() + wait_ms
 
 
-def _order(row: AnyRow) -> Order:
+def _order(row: PayoutRow) -> Order:
     return Order(
         reference=row.id,
         paise=paise_of(row.amount),
@@ -231,7 +232,7 @@ def _take_notice(tx: Tx, notice: Notice, provider: str) -> None:
     take_answer(tx, row, notice.answer, asked=BankRequest.LOOK_UP)
 
 
-def take_answer(tx: Tx, row: AnyRow, answer: BankReply, *, asked: BankRequest) -> AnyRow:
+def take_answer(tx: Tx, row: PayoutRow, answer: BankReply, *, asked: BankRequest) -> PayoutRow:
     """Apply what the bank said to the payout as it is now. States only move forward."""
     state = PayoutState(row.state)
     if state not in AT_THE_BANK:
@@ -253,16 +254,16 @@ def take_answer(tx: Tx, row: AnyRow, answer: BankReply, *, asked: BankRequest) -
     return move(tx, row, to=step.state, why=step.why, actor=_HUB, words=answer.words, columns=columns)
 
 
-def _is_another(tx: Tx, row: AnyRow, ref: str) -> bool:
+def _is_another(tx: Tx, row: PayoutRow, ref: str) -> bool:
     """Two payouts at the bank for one of ours, or one for two."""
     return row.provider_ref not in (None, ref) or rows.ref_taken(tx.connection, ref, payout_id=row.id)
 
 
-def _is_there(row: AnyRow, step: Step) -> bool:
+def _is_there(row: PayoutRow, step: Step) -> bool:
     return row.state == step.state and reason_parts(row.reason)[0] is step.why
 
 
-def _alarm(tx: Tx, row: AnyRow, answer: BankReply) -> None:
+def _alarm(tx: Tx, row: PayoutRow, answer: BankReply) -> None:
     """The ledger and the bank disagree. Nothing is moved: a person must look at both."""
     logger.error("payout.contradicted: %s is %s; the bank says %s", row.id, row.state, answer.word.value)
     data = json.loads(event_data(row)) | {"bank_ref": answer.ref}

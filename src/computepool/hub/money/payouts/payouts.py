@@ -43,7 +43,7 @@ from computepool.core.money.payouts import (
 from computepool.core.money.pricing import Economy
 from computepool.hub.clock import new_id
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
 from computepool.hub.identity.idempotency import Remembered, once
@@ -51,6 +51,7 @@ from computepool.hub.money import booking
 from computepool.hub.money.banks.choice import MANUAL
 from computepool.hub.money.banks.manual import Listed, list_for_bank
 from computepool.hub.money.payouts import rows
+from computepool.hub.money.payouts.rows import PayoutRow
 from computepool.hub.settings import Settings
 from computepool.protocol.money.payouts import BankAccount, PayoutPage, PayoutRequest, PayoutView
 
@@ -181,7 +182,7 @@ async def approve(hub: Hub, admin: Principal, payout_id: str, *, remembered: Rem
     return await _once(hub, remembered, effect)
 
 
-def _is_second(row: AnyRow, admin: Principal) -> bool:
+def _is_second(row: PayoutRow, admin: Principal) -> bool:
     """Whether this is the second administrator's word; neither may be the owner, and they must be two."""
     if admin.account_id == row.account_id:
         raise Forbidden("Others must approve your own payout.")
@@ -190,7 +191,7 @@ def _is_second(row: AnyRow, admin: Principal) -> bool:
     return row.approved_by is not None
 
 
-def _first_word(tx: Tx, row: AnyRow, admin: Principal) -> AnyRow:
+def _first_word(tx: Tx, row: PayoutRow, admin: Principal) -> PayoutRow:
     reason = reason_text(Why.SECOND)
     if not rows.change(tx, row, state=row.state, reason=reason, approved_by=admin.account_id):
         raise Conflict("This payout has changed in this moment; look at it again.")
@@ -264,19 +265,19 @@ async def _once(hub: Hub, remembered: Remembered, effect: Callable[[Tx], PayoutV
     return await hub.store.write(lambda tx: once(tx, remembered, lambda: effect(tx), model=PayoutView))
 
 
-def _check_waiting(row: AnyRow) -> None:
+def _check_waiting(row: PayoutRow) -> None:
     if row.state != PayoutState.REQUESTED:
         raise Conflict(f"This payout does not wait for an approval: {sentence(row.reason)}.")
 
 
-def _markable(connection: Connection, admin: Principal, payout_id: str) -> AnyRow:
+def _markable(connection: Connection, admin: Principal, payout_id: str) -> PayoutRow:
     row = _own(connection, admin, payout_id)
     if not _can_mark(row):
         raise Conflict(f"This payout cannot be marked by hand: {sentence(row.reason)}.")
     return row
 
 
-def _can_mark(row: AnyRow) -> bool:
+def _can_mark(row: PayoutRow) -> bool:
     """While a bank answers for a payout, nobody else does."""
     state = PayoutState(row.state)
     return state is PayoutState.UNKNOWN or (state is PayoutState.SUBMITTED and row.provider == MANUAL)
@@ -287,14 +288,14 @@ def _can_mark(row: AnyRow) -> bool:
 
 def move(
     tx: Tx,
-    row: AnyRow,
+    row: PayoutRow,
     *,
     to: PayoutState,
     why: Why,
     actor: str,
     words: str = "",
     columns: dict[str, Any] | None = None,
-) -> AnyRow:
+) -> PayoutRow:
     """Change the state, move the money that goes with it, and tell. Raises Conflict when somebody was faster."""
     before = PayoutState(row.state)
     if not may_become(before, to):
@@ -311,7 +312,7 @@ def move(
 
 
 def _tell(
-    tx: Tx, row: AnyRow, *, actor: str, before: PayoutState | None, after: PayoutState, why: Why
+    tx: Tx, row: PayoutRow, *, actor: str, before: PayoutState | None, after: PayoutState, why: Why
 ) -> None:
     tx.emit(
         actor=actor,
@@ -324,20 +325,20 @@ def _tell(
     )
 
 
-def event_data(row: AnyRow) -> str:
+def event_data(row: PayoutRow) -> str:
     """Never the target in full: events are kept for ever and go to many eyes."""
     masked = target_from_json(row.target).masked()
     return json.dumps({"payout_id": row.id, "amount": row.amount, "target": masked})
 
 
-def _found(connection: Connection, payout_id: str) -> AnyRow:
+def _found(connection: Connection, payout_id: str) -> PayoutRow:
     row = rows.get(connection, payout_id)
     if row is None:
         raise InvariantViolation(f"payout {payout_id} is gone")
     return row
 
 
-def _own(connection: Connection, principal: Principal, payout_id: str) -> AnyRow:
+def _own(connection: Connection, principal: Principal, payout_id: str) -> PayoutRow:
     row = rows.get(connection, payout_id)
     access.check_owner(principal, None if row is None else row.account_id, what="payout")
     return _found(connection, payout_id)
@@ -357,7 +358,7 @@ async def list_payouts(
     if everybody and not principal.is_admin:
         raise Forbidden("Only an administrator sees the payouts of all accounts.")
 
-    def load(connection: Connection) -> tuple[list[AnyRow], int]:
+    def load(connection: Connection) -> tuple[list[PayoutRow], int]:
         account = None if everybody else principal.account_id
         found = rows.list_payouts(connection, account_id=account, state=state, before=after, limit=limit)
         return list(found), booking.balance_of(connection, ledger.owner(principal.account_id))
@@ -375,8 +376,8 @@ async def list_payouts(
 async def export(hub: Hub) -> str:
     """What the operator has to pay by hand, as a file for the bank."""
 
-    def load(connection: Connection) -> list[AnyRow]:
-        found: list[AnyRow] = []
+    def load(connection: Connection) -> list[PayoutRow]:
+        found: list[PayoutRow] = []
         states = sorted(state.value for state in AT_THE_BANK)
         while True:
             after = found[-1].id if found else ""
@@ -388,7 +389,7 @@ async def export(hub: Hub) -> str:
     return list_for_bank(_listed(row) for row in await hub.store.read(load))
 
 
-def _listed(row: AnyRow) -> Listed:
+def _listed(row: PayoutRow) -> Listed:
     requested = datetime.fromtimestamp(row.created_at_ms / 1000, tz=UTC)
     return Listed(
         reference=row.id,
@@ -404,7 +405,7 @@ def sentence(reason: str) -> str:
     return f"{_SENTENCES[why]} ({words})" if words else _SENTENCES[why]
 
 
-def view(row: AnyRow, principal: Principal, settings: Settings) -> PayoutView:
+def view(row: PayoutRow, principal: Principal, settings: Settings) -> PayoutView:
     state, target = PayoutState(row.state), target_from_json(row.target)
     shown = access.may_manage(principal, row.account_id)
     rules = settings.approval_rules()

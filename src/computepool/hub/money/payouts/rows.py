@@ -9,12 +9,30 @@ from sqlalchemy import Connection, func, select, update
 
 from computepool.core.money.payouts import DECIDED, PayoutState
 from computepool.hub.db.money_tables import IS_UNDECIDED, payouts
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import accounts
+from computepool.hub.db.typed_rows import TypedRow
 
-_WITH_NAME = select(payouts, accounts.c.name.label("account_name")).join(
-    accounts, accounts.c.id == payouts.c.account_id
-)
+
+class PayoutRow(TypedRow, of=(payouts, accounts.c.name.label("account_name"))):
+    id: str
+    account_id: str
+    amount: int
+    method: str
+    target: str
+    provider: str
+    state: str
+    reason: str
+    provider_ref: str | None
+    approved_by: str | None
+    tries: int
+    next_try_ms: int
+    created_at_ms: int
+    updated_at_ms: int
+    account_name: str
+
+
+_WITH_NAME = PayoutRow.select().join(accounts, accounts.c.id == payouts.c.account_id)
 _WITH_THE_BANK = [PayoutState.RESERVED.value, PayoutState.SUBMITTED.value, PayoutState.UNKNOWN.value]
 _DECIDED = sorted(state.value for state in DECIDED)
 
@@ -25,13 +43,13 @@ def insert(tx: Tx, **columns: Any) -> None:
     )
 
 
-def get(connection: Connection, payout_id: str) -> AnyRow | None:
-    return connection.execute(_WITH_NAME.where(payouts.c.id == payout_id)).first()
+def get(connection: Connection, payout_id: str) -> PayoutRow | None:
+    return PayoutRow.first(connection.execute(_WITH_NAME.where(payouts.c.id == payout_id)))
 
 
 def list_payouts(
     connection: Connection, *, account_id: str | None, state: str | None, before: str | None, limit: int
-) -> Sequence[AnyRow]:
+) -> list[PayoutRow]:
     """Newest first; ids sort by time."""
     statement = _WITH_NAME.order_by(payouts.c.id.desc()).limit(limit)
     if account_id is not None:
@@ -40,12 +58,12 @@ def list_payouts(
         statement = statement.where(payouts.c.state == state)
     if before is not None:
         statement = statement.where(payouts.c.id < before)
-    return connection.execute(statement).all()
+    return PayoutRow.all(connection.execute(statement))
 
 
 def list_at(
     connection: Connection, *, provider: str, states: Sequence[str], after: str, limit: int
-) -> Sequence[AnyRow]:
+) -> list[PayoutRow]:
     """Oldest first."""
     statement = (
         _WITH_NAME.where(
@@ -54,17 +72,17 @@ def list_at(
         .order_by(payouts.c.id)
         .limit(limit)
     )
-    return connection.execute(statement).all()
+    return PayoutRow.all(connection.execute(statement))
 
 
-def list_due(connection: Connection, *, now_ms: int, limit: int) -> Sequence[AnyRow]:
+def list_due(connection: Connection, *, now_ms: int, limit: int) -> list[PayoutRow]:
     """What has to be sent to a bank, or asked about, now. Those that wait longest come first."""
     statement = (
         _WITH_NAME.where(IS_UNDECIDED, payouts.c.state.in_(_WITH_THE_BANK), payouts.c.next_try_ms <= now_ms)
         .order_by(payouts.c.next_try_ms, payouts.c.id)
         .limit(limit)
     )
-    return connection.execute(statement).all()
+    return PayoutRow.all(connection.execute(statement))
 
 
 def count_undecided(connection: Connection, account_id: str) -> int:
@@ -90,7 +108,7 @@ def ref_taken(connection: Connection, provider_ref: str, *, payout_id: str) -> b
     return connection.execute(statement).first() is not None
 
 
-def change(tx: Tx, believed: AnyRow, **columns: Any) -> bool:
+def change(tx: Tx, believed: PayoutRow, **columns: Any) -> bool:
     """False when the payout is no longer in the state that was believed."""
     statement = (
         update(payouts)
@@ -100,7 +118,7 @@ def change(tx: Tx, believed: AnyRow, **columns: Any) -> bool:
     return tx.connection.execute(statement).rowcount == 1
 
 
-def claim(tx: Tx, believed: AnyRow, *, until_ms: int) -> bool:
+def claim(tx: Tx, believed: PayoutRow, *, until_ms: int) -> bool:
     """Take the next try for oneself. False when another hub, or a person, was faster."""
     statement = (
         update(payouts)
@@ -114,6 +132,6 @@ def claim(tx: Tx, believed: AnyRow, *, until_ms: int) -> bool:
     return tx.connection.execute(statement).rowcount == 1
 
 
-def try_again_at(tx: Tx, believed: AnyRow, *, next_try_ms: int) -> None:
+def try_again_at(tx: Tx, believed: PayoutRow, *, next_try_ms: int) -> None:
     statement = update(payouts).where(payouts.c.id == believed.id, payouts.c.state == believed.state)
     tx.connection.execute(statement.values(next_try_ms=next_try_ms))

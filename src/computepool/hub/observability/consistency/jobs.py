@@ -17,7 +17,6 @@ from computepool.core.errors import NotFound
 from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, TERMINAL, AttemptState, JobState, may_become
 from computepool.core.trust.verification import Mode
 from computepool.hub.db import dialect
-from computepool.hub.db.session import AnyRow
 from computepool.hub.db.tables import (
     accounts,
     artifact_refs,
@@ -214,23 +213,22 @@ def waits_for_no_answer() -> Select[Any]:
 # events
 
 
-def _transitions(connection: Connection) -> Iterator[AnyRow]:
+def _transitions() -> Select[Any]:
     """Every transition of every job beside the one before it."""
     in_job: dict[str, Any] = {"partition_by": events.c.job_id, "order_by": events.c.seq}
-    statement = select(
+    return select(
         events.c.job_id,
         events.c.before,
         events.c.after,
         func.lag(events.c.after).over(**in_job).label("previous"),
         func.row_number().over(**in_job).label("place"),
     ).where(events.c.action.like("job.%"))
-    yield from connection.execute(statement)
 
 
 def broken_histories(connection: Connection) -> list[str]:
     """A job's events start with its submission and join without a gap, each step an allowed one."""
     broken = set()
-    for row in _transitions(connection):
+    for row in connection.execute(_transitions()):
         if row.place == 1:
             good = row.before is None and row.after == JobState.QUEUED.value
         else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache, partial
 from itertools import groupby
 from typing import Any, TypeAlias
@@ -15,6 +16,7 @@ from typing import Any, TypeAlias
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Row,
     Select,
     Subquery,
     and_,
@@ -34,7 +36,6 @@ from computepool.core.money import ledger
 from computepool.core.money.ledger import BANK, FEES, GENESIS, OVERDRAWN, PROMO, Kind
 from computepool.core.money.pricing import PriceTable, charge_of
 from computepool.hub.db.money_tables import balances, price_tables, transfers
-from computepool.hub.db.session import AnyRow
 from computepool.hub.db.tables import IS_OPEN, attempts, jobs, nodes
 from computepool.hub.money import price_rows
 from computepool.hub.observability.consistency.checkpoints import was_used
@@ -83,7 +84,7 @@ def _numbered(connection: Connection, statement: Select[Any]) -> list[str]:
 _transfer_finder = partial(finder, read=_numbered)
 
 
-def stream(connection: Connection, statement: Select[Any]) -> Iterator[AnyRow]:
+def stream(connection: Connection, statement: Select[Any]) -> Iterator[Row[*tuple[Any, ...]]]:
     yield from connection.execute(statement, execution_options={"yield_per": _STREAMED})
 
 
@@ -297,6 +298,27 @@ def wrong_escrow() -> Select[Any]:
 # charges
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PaidRun:
+    """A run that was paid for, beside its job; without a number: the job has none."""
+
+    id: str
+    hold: int
+    hold_earned: int
+    runs: int
+    accepted_attempt: int | None
+    cost: int | None
+    number: int | None
+    charge: int
+    price: int
+    billed_ms: int | None
+    price_version: int
+    resumed_no: int | None
+    pay: int | None
+    fee: int | None
+    back_earned: int | None
+
+
 def wrong_charges(connection: Connection) -> list[str]:
     """A charge is the attempt's price by the time billed, and its parts are those of the attempt's price table.
 
@@ -313,7 +335,8 @@ def wrong_charges(connection: Connection) -> list[str]:
         *(used.c.pay, used.c.fee, used.c.back_earned),
     )
     statement = select(*columns).select_from(told).where(jobs.c.state.in_(_TERMINAL)).order_by(jobs.c.id)
-    by_job = groupby(stream(connection, statement), key=lambda row: row.id)
+    paid_runs = (_PaidRun(**row._mapping) for row in stream(connection, statement))
+    by_job = groupby(paid_runs, key=lambda run: run.id)
     return [job_id for job_id, rows in by_job if not _adds_up(list(rows), tables)]
 
 
@@ -323,7 +346,7 @@ def tables_of(connection: Connection) -> dict[int, PriceTable]:
     return {version: table for version, table in found.items() if table is not None}
 
 
-def _adds_up(rows: list[AnyRow], tables: Mapping[int, PriceTable]) -> bool:
+def _adds_up(rows: list[_PaidRun], tables: Mapping[int, PriceTable]) -> bool:
     """`rows`: the runs of one job that were paid for; a single one without a number where there are none."""
     job, runs = rows[0], [row for row in rows if row.number is not None]
     pay, fee, back_earned = (int(part or 0) for part in (job.pay, job.fee, job.back_earned))

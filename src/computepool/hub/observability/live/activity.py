@@ -15,9 +15,10 @@ from computepool.core.resources import CPU_TIER
 from computepool.core.trust.tiers import region_of
 from computepool.hub.context import Hub
 from computepool.hub.db import event_rows
-from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.db.session import Connection
 from computepool.hub.db.signals import Watch
 from computepool.hub.observability.live import rows as mesh_rows
+from computepool.hub.observability.live.rows import Arrival, Move
 from computepool.protocol.nodes.mesh import Activity, ActivityPage, Happening, PriceLevel
 
 #: Events that are looked at in one go. Where more happened meanwhile, the older ones are nobody's news.
@@ -82,44 +83,44 @@ async def _look(hub: Hub) -> Watch:
         return watch
 
 
-def _load(connection: Connection, *, after: int, until: int) -> tuple[list[AnyRow], list[AnyRow]]:
+def _load(connection: Connection, *, after: int, until: int) -> tuple[list[Move], list[Arrival]]:
     moves = mesh_rows.moves(connection, after=after, until=until)
-    return list(moves), list(mesh_rows.arrivals(connection, after=after, until=until))
+    return moves, mesh_rows.arrivals(connection, after=after, until=until)
 
 
-def _of_jobs(hub: Hub, row: AnyRow) -> Activity:
+def _of_jobs(hub: Hub, row: Move) -> Activity:
     what = _WHAT[row.action]
-    placed = what is not Happening.SUBMITTED and bool(row.zone_tier)
-    tier, region = (row.zone_tier, row.zone_region) if placed else (None, None)
+    placed = what is not Happening.SUBMITTED and row.zone_tier
+    zone = Zone(row.zone_tier or "", row.zone_region or "") if placed else None
     one, several = _KINDS.get(row.kind, ("A job", "jobs"))
     who = one if row.alike == 1 else f"{row.alike} {several}"
     verb = _VERBS[what][row.alike > 1]
-    where = f" on {_where(tier, region)}" if tier is not None and region is not None else ""
+    where = "" if zone is None else f" on {_where(zone.tier, zone.region)}"
     return Activity(
         seq=row.seq,
         at_ms=row.at_ms,
         what=what,
         count=row.alike,
         kind=row.kind,
-        tier=tier,
-        region=region,
-        price_level=_level(hub, row) if placed else None,
+        tier=None if zone is None else zone.tier,
+        region=None if zone is None else zone.region,
+        price_level=None if zone is None else _level(hub, zone, row),
         sentence=f"{who} {verb}{where}",
     )
 
 
-def _level(hub: Hub, row: AnyRow) -> PriceLevel:
+def _level(hub: Hub, zone: Zone, row: Move) -> PriceLevel:
     if not row.price:
         return PriceLevel.FREE
-    usual = hub.market.table.reference(Zone(row.zone_tier, row.zone_region))
-    if row.spot * PPM <= usual * (PPM - _NEAR_PPM):
+    usual, spot = hub.market.table.reference(zone), row.spot or 0
+    if spot * PPM <= usual * (PPM - _NEAR_PPM):
         return PriceLevel.LOW
-    return PriceLevel.HIGH if row.spot * PPM >= usual * (PPM + _NEAR_PPM) else PriceLevel.USUAL
+    return PriceLevel.HIGH if spot * PPM >= usual * (PPM + _NEAR_PPM) else PriceLevel.USUAL
 
 
-def _of_nodes(rows: Iterable[AnyRow]) -> list[Activity]:
+def _of_nodes(rows: Iterable[Arrival]) -> list[Activity]:
     """Those that came or went together and are alike are one line."""
-    alike: dict[tuple[Happening, str, str], list[AnyRow]] = {}
+    alike: dict[tuple[Happening, str, str], list[Arrival]] = {}
     for row in rows:
         profile = json.loads(row.profile)
         cards = [gpu["tier"] for gpu in sorted(profile["gpus"], key=lambda gpu: -gpu["vram_mb"])]

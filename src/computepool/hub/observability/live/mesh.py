@@ -12,7 +12,7 @@ from computepool.core.places import place_of
 from computepool.core.resources import NodeProfile
 from computepool.core.trust.tiers import family_of
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.db.session import Connection
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.memory.live_view import BODIES_MAX, NodeFacts, NodeLine, RemoteNode
@@ -21,7 +21,7 @@ from computepool.hub.money import ledger_rows
 from computepool.hub.nodes import node_status
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.observability.live import rows as mesh_rows
-from computepool.hub.observability.live.rows import MINUTE_MS
+from computepool.hub.observability.live.rows import MINUTE_MS, NodeElsewhere, SettledMinute
 from computepool.hub.threads import in_thread
 from computepool.protocol.nodes.mesh import MeshNode, MeshNodes, MeshView
 from computepool.protocol.nodes.nodes import Profile
@@ -103,7 +103,7 @@ async def _count(hub: Hub, now_ms: int) -> None:
     since_ms = now_ms - _HOUR_MINUTES * MINUTE_MS
     count = now_ms >= mesh.count_again_ms or now_ms < mesh.counted_ms
 
-    def load(connection: Connection) -> tuple[dict[str, int], int, int, list[AnyRow]]:
+    def load(connection: Connection) -> tuple[dict[str, int], int, int, list[SettledMinute]]:
         states = job_rows.count_states(connection) if count else {}
         enrolled = node_rows.count_nodes(connection) if count else 0
         upto, rows = mesh_rows.settled(connection, after=settled.upto, since_ms=since_ms)
@@ -130,7 +130,7 @@ async def _look_elsewhere(hub: Hub, now_ms: int) -> None:
     mesh.elsewhere_ms = now_ms
     heard_ms = now_ms - hub.registry.rules.offline_after_ms(hub.registry.interval_ms)
 
-    def load(connection: Connection) -> list[AnyRow]:
+    def load(connection: Connection) -> list[NodeElsewhere]:
         if not node_status.other_hubs_serve(hub, connection):
             return []
         return list(mesh_rows.heard_elsewhere(connection, since_ms=heard_ms, limit=_ELSEWHERE_MAX))
@@ -139,7 +139,7 @@ async def _look_elsewhere(hub: Hub, now_ms: int) -> None:
     mesh.elsewhere = {row.id: _elsewhere(hub, row, mesh.elsewhere.get(row.id)) for row in rows}
 
 
-def _elsewhere(hub: Hub, row: AnyRow, known: RemoteNode | None) -> RemoteNode:
+def _elsewhere(hub: Hub, row: NodeElsewhere, known: RemoteNode | None) -> RemoteNode:
     if known is None or known.text != row.profile:
         said = Profile.model_validate_json(row.profile)
         stated = None if said.place is None else (said.place.lat, said.place.lon)

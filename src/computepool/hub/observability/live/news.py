@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 
 from computepool.hub.context import Hub
 from computepool.hub.db import event_rows
-from computepool.hub.db.session import AnyRow, Connection
+from computepool.hub.db.event_rows import TouchedEvent
+from computepool.hub.db.session import Connection
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
 from computepool.protocol.accounts import News
@@ -46,7 +47,7 @@ async def stream(hub: Hub, principal: Principal, *, after: int) -> AsyncIterator
 async def _since(hub: Hub, after: int, *, whose: str | None) -> News | None:
     most = hub.settings.news_events_max
 
-    def load(connection: Connection) -> tuple[Sequence[AnyRow], int]:
+    def load(connection: Connection) -> tuple[Sequence[TouchedEvent], int]:
         rows = event_rows.list_touched(connection, after=after, limit=most + 1, whose=whose)
         if not rows:
             return rows, after

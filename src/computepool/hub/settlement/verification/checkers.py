@@ -7,14 +7,15 @@ neither. So nobody is blamed, nobody is asked again, and pay is held until a fur
 
 from __future__ import annotations
 
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.nodes.known_nodes import AbleOwners
 from computepool.hub.snapshot import Snapshot
 from computepool.protocol.jobs.jobs import JobSpec
 
 
-def could_check(tx: Tx, snapshot: Snapshot, job: AnyRow, *, owners: frozenset[str]) -> bool:
+def could_check(tx: Tx, snapshot: Snapshot, job: JobRow, *, owners: frozenset[str]) -> bool:
     """Whether a node of an owner beside these could run the job as it was submitted, if it had nothing else to do."""
     known = snapshot.specs.peek(job.spec_digest)
     if known is None:

@@ -18,9 +18,12 @@ from computepool.core.trust.comparison import Tolerance
 from computepool.core.trust.tolerance import same_text, same_value
 from computepool.core.trust.verification import Mode, VerificationPolicy
 from computepool.hub.artifacts import rows as artifact_rows
+from computepool.hub.artifacts.rows import OutputRow
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.attempt_rows import AttemptRow
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running.logs import Arrivals
 from computepool.hub.settlement.printed_output import false_texts, printed_text, sent_of
 from computepool.hub.snapshot import Snapshot
@@ -60,7 +63,7 @@ class Comparison:
 EXACT = Comparison()
 
 
-def wish_of(job: AnyRow) -> Comparison:
+def wish_of(job: JobRow) -> Comparison:
     if job.compare is None:
         return EXACT
     said = json.loads(job.compare)
@@ -232,7 +235,7 @@ class _Accepted:
 
 
 def of_accepted(
-    tx: Tx, snapshot: Snapshot, job: AnyRow, *, words: Sequence[tuple[AnyRow, AnyRow]]
+    tx: Tx, snapshot: Snapshot, job: JobRow, *, words: Sequence[tuple[JobRow, AttemptRow]]
 ) -> Sequence[int | str] | None:
     """The classes of results that jobs have already, each with its attempt; None where only the function could tell.
 
@@ -246,7 +249,7 @@ def of_accepted(
     return kinds if isinstance(kinds, list) else None
 
 
-def _named(tx: Tx, snapshot: Snapshot, attempts: Sequence[AnyRow]) -> list[str]:
+def _named(tx: Tx, snapshot: Snapshot, attempts: Sequence[AttemptRow]) -> list[str]:
     """By what they came to, and by how long that is where all of them say so."""
     counted = all(attempt.printed_chars is not None for attempt in attempts)
     names = [f"{attempt.outcome} {attempt.printed_chars if counted else ''}" for attempt in attempts]
@@ -255,12 +258,12 @@ def _named(tx: Tx, snapshot: Snapshot, attempts: Sequence[AnyRow]) -> list[str]:
     return names
 
 
-def _accepted(tx: Tx, job: AnyRow, attempt: AnyRow, *, files: Sequence[AnyRow]) -> _Accepted:
+def _accepted(tx: Tx, job: JobRow, attempt: AttemptRow, *, files: Sequence[OutputRow]) -> _Accepted:
     full = job_rows.get_job_full(tx.connection, job.id)
     assert full is not None
     return _Accepted(
         attempt_id=attempt.id,
-        outcome=attempt.outcome,
+        outcome=attempt.outcome or "",
         exit_code=full.exit_code,
         result=full.result,
         result_artifact=full.result_artifact,

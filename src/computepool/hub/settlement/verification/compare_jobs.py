@@ -16,8 +16,9 @@ from computepool.core.jobs.lifecycle import JobKind, JobState
 from computepool.core.money.pricing import charge_of
 from computepool.core.trust import verification as rules
 from computepool.core.trust.verification import Decision, Result, Ruling, parse
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.rows import FullJobRow, JobRow
 from computepool.hub.jobs.running.logs import Arrivals
 from computepool.hub.jobs.transitions import Effects
 from computepool.hub.settlement import hub_jobs, result_rows
@@ -35,7 +36,7 @@ _YES = frozenset({"true", '{"$scalar":{"dtype":"|b1","data":"AQ=="}}'})
 def decide(
     tx: Tx,
     snapshot: Snapshot,
-    job: AnyRow,
+    job: JobRow,
     *,
     runs: Sequence[ReportedRun],
     effects: Effects,
@@ -78,7 +79,7 @@ def decide(
 def _ask(
     tx: Tx,
     snapshot: Snapshot,
-    job: AnyRow,
+    job: JobRow,
     *,
     comparer: Comparer,
     pair: tuple[ReportedRun, ReportedRun],
@@ -117,7 +118,7 @@ def _ask(
         return None
 
 
-def on_answered(tx: Tx, snapshot: Snapshot, hub_job: AnyRow, *, effects: Effects) -> None:
+def on_answered(tx: Tx, snapshot: Snapshot, hub_job: FullJobRow, *, effects: Effects) -> None:
     """The call is over, however it ended: the job goes on, in the same transaction."""
     _, job_id, _ = hub_jobs.parts(hub_job.errand)
     job = job_rows.lock_jobs(tx, [job_id]).get(job_id)

@@ -9,9 +9,18 @@ from sqlalchemy import Connection, exists, func, or_, select
 from computepool.core.jobs.lifecycle import AttemptState
 from computepool.core.trust.verification import Mode
 from computepool.hub.db import dialect
-from computepool.hub.db.session import AnyRow
 from computepool.hub.db.tables import IS_OPEN, accounts, attempts, jobs
+from computepool.hub.db.typed_rows import TypedRow
 from computepool.hub.settlement.verification.recheck_rows import has_hub_job, varies
+
+
+class ProbeCandidate(TypedRow, of=jobs):
+    """A job that a node can be tested with."""
+
+    id: str
+    account_id: str
+    spec_digest: str
+    ceiling: int
 
 
 def is_open(connection: Connection, node_id: str, *, kind: str) -> bool:
@@ -39,7 +48,7 @@ def confirmed(
     cost_max: int,
     each: int,
     limit: int,
-) -> Sequence[AnyRow]:
+) -> list[ProbeCandidate]:
     """Jobs since then that several owners' nodes did alike, none of this owner's among them; the newest `each` of every
     submitter, and the newest of all of them before anybody's second: nobody crowds out the others.
 
@@ -51,7 +60,8 @@ def confirmed(
     )
     place = func.row_number().over(partition_by=jobs.c.account_id, order_by=jobs.c.id.desc())
     found = (
-        select(jobs.c.id, jobs.c.account_id, jobs.c.spec_digest, jobs.c.ceiling, place.label("place"))
+        ProbeCandidate.select()
+        .add_columns(place.label("place"))
         .join(accounts, accounts.c.id == jobs.c.account_id)
         .where(
             jobs.c.id >= since_id,
@@ -68,8 +78,12 @@ def confirmed(
         )
         .subquery()
     )
-    statement = select(found).where(found.c.place <= each).order_by(found.c.place, found.c.id.desc())
-    return connection.execute(statement.limit(limit)).all()
+    statement = (
+        select(*(found.c[name] for name in ProbeCandidate.columns))
+        .where(found.c.place <= each)
+        .order_by(found.c.place, found.c.id.desc())
+    )
+    return ProbeCandidate.all(connection.execute(statement.limit(limit)))
 
 
 def owners_of(connection: Connection, job_ids: Sequence[str]) -> dict[str, set[str]]:

@@ -13,7 +13,6 @@ from functools import partial
 from computepool.core.ids import make_id
 from computepool.core.jobs.lifecycle import JobState
 from computepool.core.placement.gates import could_run
-from computepool.core.resources import Shape
 from computepool.core.trust.discounting import DAY_MS
 from computepool.core.trust.reputation import (
     NEWCOMER,
@@ -24,13 +23,17 @@ from computepool.core.trust.reputation import (
 )
 from computepool.core.trust.violations import decode
 from computepool.hub.context import Hub, KnownSpec
-from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.attempt_rows import AttemptRow
+from computepool.hub.jobs.rows import FullJobRow, JobRow
 from computepool.hub.jobs.transitions import Effects
+from computepool.hub.memory.shapes import shape_of
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.settings import Settings
 from computepool.hub.settlement import hub_jobs
 from computepool.hub.settlement.verification import comparators, probe_rows, recheck_rows, violations
+from computepool.hub.settlement.verification.probe_rows import ProbeCandidate
 from computepool.hub.settlement.verification.verification import VerificationVerdict
 from computepool.hub.snapshot import Snapshot, write
 from computepool.hub.trust import reputation_rows
@@ -61,7 +64,7 @@ async def send_due(hub: Hub) -> Effects:
     return effects
 
 
-def _drawn(rows: Sequence[AnyRow], entropy: bytes) -> AnyRow:
+def _drawn(rows: Sequence[ProbeCandidate], entropy: bytes) -> ProbeCandidate:
     """First whose, then which: many jobs do not make a submitter more likely."""
     first, second = (int.from_bytes(part, "big") for part in (entropy[:4], entropy[4:]))
     submitters = sorted({row.account_id for row in rows})
@@ -72,7 +75,7 @@ def _drawn(rows: Sequence[AnyRow], entropy: bytes) -> AnyRow:
 
 def _candidates(
     connection: Connection, *, settings: Settings, now_ms: int, node_id: str, owner: str
-) -> list[AnyRow]:
+) -> list[ProbeCandidate]:
     known = reputation_rows.load(connection, [node_id]).get(node_id, NEWCOMER)
     if not known.probation_at_ms or probe_rows.is_open(connection, node_id, kind=KIND):
         return []
@@ -105,12 +108,12 @@ def _accusers(known: Reputation) -> set[int]:
     return {each.submitter for each in found} | {number for each in found for number in each.refuters}
 
 
-def _fits(hub: Hub, row: AnyRow, spec: KnownSpec, *, node_id: str) -> bool:
-    fleet, wanted = hub.registry.fleet, spec.requirements.pinned_to(node_id, own=False)
+def _fits(hub: Hub, row: ProbeCandidate, spec: KnownSpec, *, node_id: str) -> bool:
+    fleet = hub.registry.fleet
     place = fleet.row_of(node_id)
     if place is None or spec.spec.net:  # what a program finds on the network changes
         return False
-    shape = Shape(wanted, row.account_id, ceiling=row.ceiling)
+    shape = shape_of(spec.requirements, row.account_id, ceiling=row.ceiling, pinned=node_id)
     return bool(could_run(fleet, shape, slice(place, place + 1)).all())
 
 
@@ -135,13 +138,13 @@ def _send(tx: Tx, snapshot: Snapshot, *, job_id: str, node_id: str) -> Effects:
     return effects
 
 
-def on_ended(tx: Tx, snapshot: Snapshot, hub_job: AnyRow, *, effects: Effects) -> None:
+def on_ended(tx: Tx, snapshot: Snapshot, hub_job: FullJobRow, *, effects: Effects) -> None:
     """One that did not succeed says nothing: there will be another."""
     _, job_id, _ = hub_jobs.parts(hub_job.errand)
     job = job_rows.lock_jobs(tx, [job_id])[job_id]
     if hub_job.state != JobState.SUCCEEDED or job.verdict != VerificationVerdict.CONFIRMED:
         return
-    words: Sequence[tuple[AnyRow, AnyRow]] = [
+    words: Sequence[tuple[JobRow, AttemptRow]] = [
         (row, recheck_rows.accepted_attempt(tx.connection, row)) for row in (job, hub_job)
     ]
     kinds = comparators.of_accepted(tx, snapshot, job, words=words)

@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, exists, func, literal, or_, select, update
 
 from computepool.core.jobs.lifecycle import AttemptState
 from computepool.core.trust.verification import Mode
 from computepool.hub.db import dialect
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import IS_HELD, attempts, jobs, varying_specs
+from computepool.hub.jobs.attempt_rows import AttemptRow
+from computepool.hub.jobs.rows import FullJobRow, JobRow
 
 #: Of a node's results, so many are looked at, the newest: most of them may have been checked already.
 _LOOKED_AT_MAX = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UncheckedResult:
+    """A job whose accepted result nobody compared; whose node ran it, and for how much."""
+
+    id: str
+    owner_id: str
+    charge: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldResult(UncheckedResult):
+    account_id: str
+    spec_digest: str
+    ceiling: int
+    avoid_owners: str
 
 
 def unchecked(
@@ -24,7 +44,7 @@ def unchecked(
     verdicts: Sequence[str],
     since_ms: int,
     limit: int,
-) -> Sequence[AnyRow]:
+) -> list[UncheckedResult]:
     """The node's accepted results that nobody compared and no hub job of this kind is about; the newest first.
 
     Only of jobs of others whose submitters want their results compared, and whose results do not vary. Those that
@@ -62,7 +82,7 @@ def unchecked(
         .order_by(recent.c.finished_at_ms.desc(), jobs.c.id)
         .limit(limit)
     )
-    return connection.execute(statement).all()
+    return [UncheckedResult(**row._mapping) for row in connection.execute(statement)]
 
 
 def _may_be_checked(kind: str) -> list[ColumnElement[bool]]:
@@ -87,7 +107,7 @@ def has_hub_job(kind: str) -> ColumnElement[bool]:
     return exists().where(other.c.errand == literal(f"{kind}:") + jobs.c.id + literal(":1"))
 
 
-def held(connection: Connection, *, kind: str, verdict: str, after: str, limit: int) -> Sequence[AnyRow]:
+def held(connection: Connection, *, kind: str, verdict: str, after: str, limit: int) -> list[HeldResult]:
     """Jobs after that one whose pay is held, and that could be checked; with whose node ran them, and for how much."""
     accepted = (attempts.c.job_id == jobs.c.id) & (attempts.c.number == jobs.c.accepted_attempt)
     columns = (jobs.c.id, jobs.c.account_id, jobs.c.spec_digest, jobs.c.ceiling, jobs.c.avoid_owners)
@@ -104,7 +124,7 @@ def held(connection: Connection, *, kind: str, verdict: str, after: str, limit: 
         .order_by(jobs.c.id)
         .limit(limit)
     )
-    return connection.execute(statement).all()
+    return [HeldResult(**row._mapping) for row in connection.execute(statement)]
 
 
 def without_hub_job(connection: Connection, job_ids: Sequence[str], *, kind: str) -> list[str]:
@@ -136,13 +156,13 @@ def spent_on(connection: Connection, owner_id: str, *, payer: str, since_id: str
     return int(connection.execute(statement).scalar_one())
 
 
-def find_hub_job(connection: Connection, reference: str) -> AnyRow | None:
-    return connection.execute(select(jobs).where(jobs.c.errand == reference)).first()
+def find_hub_job(connection: Connection, reference: str) -> FullJobRow | None:
+    return FullJobRow.first(connection.execute(FullJobRow.select().where(jobs.c.errand == reference)))
 
 
-def accepted_attempt(connection: Connection, job: AnyRow) -> AnyRow:
-    wanted = select(attempts).where(attempts.c.job_id == job.id, attempts.c.number == job.accepted_attempt)
-    return connection.execute(wanted).one()
+def accepted_attempt(connection: Connection, job: JobRow) -> AttemptRow:
+    wanted = AttemptRow.select().where(attempts.c.job_id == job.id, attempts.c.number == job.accepted_attempt)
+    return AttemptRow.all([connection.execute(wanted).one()])[0]
 
 
 def change_verdict(tx: Tx, job_id: str, *, before: Sequence[str], after: str) -> bool:

@@ -17,13 +17,17 @@ from computepool.core.trust import verification as rules
 from computepool.core.trust.reputation import RECHECKED, REFUTED_ACTION, VERIFIED_ACTION
 from computepool.core.trust.verification import Mode, Result, Ruling, VerificationPolicy
 from computepool.hub.artifacts import rows as artifact_rows
-from computepool.hub.db.session import AnyRow, Connection, Tx
+from computepool.hub.artifacts.rows import OutputRow
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs import views
+from computepool.hub.jobs.attempt_rows import AttemptRow
+from computepool.hub.jobs.rows import FullJobRow, JobRow
 from computepool.hub.jobs.transitions import Effects
 from computepool.hub.money import holds
 from computepool.hub.settlement import hub_jobs
 from computepool.hub.settlement.verification import comparators, recheck_rows, violations
+from computepool.hub.settlement.verification.recheck_rows import UncheckedResult
 from computepool.hub.settlement.verification.verification import VerificationVerdict
 from computepool.hub.snapshot import Snapshot
 
@@ -42,8 +46,8 @@ _POLICY = VerificationPolicy(Mode.ADAPTIVE)
 class _Word:
     """What one owner's node came to, for the job itself or for a hub job about it."""
 
-    job: AnyRow
-    attempt: AnyRow
+    job: JobRow
+    attempt: AttemptRow
 
 
 def start(tx: Tx, snapshot: Snapshot, node_id: str, *, effects: Effects) -> None:
@@ -65,7 +69,7 @@ def start(tx: Tx, snapshot: Snapshot, node_id: str, *, effects: Effects) -> None
             )
 
 
-def _may_cost(tx: Tx, snapshot: Snapshot, job: AnyRow, *, owner_id: str, charge: int) -> int | None:
+def _may_cost(tx: Tx, snapshot: Snapshot, job: JobRow, *, owner_id: str, charge: int) -> int | None:
     """What running it again may cost; None: the pool has spent enough on this owner lately.
 
     The pool pays: without a bound an owner could be wrong on purpose, about dear jobs of his own friends, and another
@@ -79,7 +83,7 @@ def _may_cost(tx: Tx, snapshot: Snapshot, job: AnyRow, *, owner_id: str, charge:
     return most if spent + most <= snapshot.settings.recheck_spend else None
 
 
-def _unchecked(tx: Tx, snapshot: Snapshot, node_id: str) -> Sequence[AnyRow]:
+def _unchecked(tx: Tx, snapshot: Snapshot, node_id: str) -> list[UncheckedResult]:
     return recheck_rows.unchecked(
         tx.connection,
         node_id,
@@ -93,7 +97,7 @@ def _unchecked(tx: Tx, snapshot: Snapshot, node_id: str) -> Sequence[AnyRow]:
 def send(
     tx: Tx,
     snapshot: Snapshot,
-    job: AnyRow,
+    job: JobRow,
     *,
     number: int,
     owners: Sequence[str],
@@ -117,7 +121,7 @@ def send(
     )
 
 
-def on_ended(tx: Tx, snapshot: Snapshot, hub_job: AnyRow, *, effects: Effects) -> None:
+def on_ended(tx: Tx, snapshot: Snapshot, hub_job: FullJobRow, *, effects: Effects) -> None:
     """One that did not succeed says nothing about the result that it was to check."""
     _, job_id, number = hub_jobs.parts(hub_job.errand)
     job = job_rows.lock_jobs(tx, [job_id])[job_id]
@@ -132,7 +136,7 @@ def on_ended(tx: Tx, snapshot: Snapshot, hub_job: AnyRow, *, effects: Effects) -
     if decision.ruling is not Ruling.ACCEPT:
         if number < _HUB_JOBS_MAX:
             owners = [word.attempt.owner_id for word in words]
-            charge = words[0].attempt.charge
+            charge = words[0].attempt.charge or 0
             send(tx, snapshot, job, number=number + 1, owners=owners, charge=charge, effects=effects)
         return
     # Where the job's wishes left no choice of nodes, nobody's record is made by it.
@@ -144,7 +148,7 @@ def on_ended(tx: Tx, snapshot: Snapshot, hub_job: AnyRow, *, effects: Effects) -
         _refute(tx, snapshot, words[place], refuters=refuters, effects=effects)
 
 
-def _words(connection: Connection, job: AnyRow, number: int) -> list[_Word]:
+def _words(connection: Connection, job: JobRow, number: int) -> list[_Word]:
     said = [job]
     for each in range(1, number + 1):
         hub_job = recheck_rows.find_hub_job(connection, f"{KIND}:{job.id}:{each}")
@@ -156,7 +160,7 @@ def _words(connection: Connection, job: AnyRow, number: int) -> list[_Word]:
 def _confirm(tx: Tx, snapshot: Snapshot, word: _Word, *, counts: bool) -> None:
     recheck_rows.change_verdict(tx, word.job.id, before=_BELIEVED, after=VerificationVerdict.CONFIRMED.value)
     if word.job.held_until_ms:  # from now on its pay waits no longer than any other
-        matures_ms = word.job.finished_at_ms + snapshot.settings.holdback_ms
+        matures_ms = (word.job.finished_at_ms or 0) + snapshot.settings.holdback_ms
         recheck_rows.hold_until(tx, word.job.id, min(word.job.held_until_ms, max(1, matures_ms)))
     if counts:
         _say(tx, word, action=VERIFIED_ACTION, after=AttemptState.SUCCEEDED)
@@ -205,7 +209,7 @@ def _say(tx: Tx, word: _Word, *, action: str, after: AttemptState, data: str | N
 # the right result
 
 
-def _hand_over(tx: Tx, job: AnyRow, right: AnyRow) -> None:
+def _hand_over(tx: Tx, job: JobRow, right: JobRow) -> None:
     """Its files may be read by the submitter from now on."""
     files = {
         row.name: row.digest for row in artifact_rows.outputs_of(tx.connection, [right.id]).get(right.id, [])
@@ -216,7 +220,7 @@ def _hand_over(tx: Tx, job: AnyRow, right: AnyRow) -> None:
     artifact_rows.refer(tx, [owner | {"name": name, "digest": digest} for name, digest in files.items()])
 
 
-def corrected(connection: Connection, job: AnyRow) -> tuple[AnyRow, Sequence[AnyRow]] | None:
+def corrected(connection: Connection, job: JobRow) -> tuple[FullJobRow, Sequence[OutputRow]] | None:
     """The hub job with the right result of a job whose own was wrong, and its files."""
     if job.verdict != VerificationVerdict.REFUTED or job.errand is not None:
         return None

@@ -9,7 +9,8 @@ from computepool.core.resources import Shape
 from computepool.core.trust import verification as rules
 from computepool.core.trust.verification import PPM, First, Mode, parse
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.memory.registry import LiveAttempt
 from computepool.hub.nodes.known_nodes import AbleOwners
 from computepool.hub.settlement import fair_time
@@ -120,7 +121,7 @@ def _draw(hub: Hub, attempt_id: str) -> int:
 
 
 def needs_no_other(
-    tx: Tx, snapshot: Snapshot, job: AnyRow, *, run: ReportedRun, checks: Checks
+    tx: Tx, snapshot: Snapshot, job: JobRow, *, run: ReportedRun, checks: Checks
 ) -> VerificationVerdict | None:
     """Why a first result is believed at once; None: it is not."""
     mode = parse(job.verify).mode
@@ -145,7 +146,7 @@ def needs_no_other(
     return _FIRST[rules.judge_first(drawn=drawn, others=others)]
 
 
-def _could_be_checked(tx: Tx, snapshot: Snapshot, job: AnyRow, *, run: ReportedRun, checks: Checks) -> bool:
+def _could_be_checked(tx: Tx, snapshot: Snapshot, job: JobRow, *, run: ReportedRun, checks: Checks) -> bool:
     """Whether another owner could, whose word would decide something."""
     if run.attempt_id in checks.alone:
         return False

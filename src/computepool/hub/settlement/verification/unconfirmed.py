@@ -10,13 +10,14 @@ from functools import partial
 
 from computepool.core.jobs.lifecycle import JobState
 from computepool.core.placement.gates import could_run
-from computepool.core.resources import Shape
 from computepool.hub.context import Hub, KnownSpec
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.transitions import Effects
+from computepool.hub.memory.shapes import shape_of
 from computepool.hub.settlement import result_rows
 from computepool.hub.settlement.verification import recheck_rows, rechecks, verification
+from computepool.hub.settlement.verification.recheck_rows import HeldResult
 from computepool.hub.snapshot import Snapshot, write
 
 _BATCH = 500
@@ -67,12 +68,12 @@ async def start_checks(hub: Hub) -> Effects:
     return await write(hub, partial(_start, spoken=able)) if able else Effects()
 
 
-def _somebody_could(hub: Hub, row: AnyRow, spec: KnownSpec) -> bool:
+def _somebody_could(hub: Hub, row: HeldResult, spec: KnownSpec) -> bool:
     """Not where it uses the network: what it found there may have changed since, and it would do there again what it did."""
     if spec.spec.net:
         return False
-    fleet, owners = hub.registry.fleet, frozenset(_spoken(hub, row))
-    shape = Shape(spec.requirements, row.account_id, ceiling=row.ceiling, avoid_owners=owners)
+    fleet, owners = hub.registry.fleet, ",".join(_spoken(hub, row))
+    shape = shape_of(spec.requirements, row.account_id, ceiling=row.ceiling, avoid_owners=owners)
     rows = slice(0, fleet.rows)
     return bool((could_run(fleet, shape, rows) & fleet.table.available[rows]).any())
 
@@ -87,7 +88,7 @@ def _start(tx: Tx, snapshot: Snapshot, *, spoken: Mapping[str, tuple[list[str], 
     return effects
 
 
-def _spoken(hub: Hub, row: AnyRow) -> list[str]:
+def _spoken(hub: Hub, row: HeldResult) -> list[str]:
     """Owners whose word would decide nothing: whose result it is, first, and who came to another one."""
     tied = hub.ties.owners((row.account_id, row.spec_digest), most=hub.settings.verify_ties_max)
     others = {*filter(None, row.avoid_owners.split(",")), *tied} - {row.owner_id}

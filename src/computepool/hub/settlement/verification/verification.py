@@ -27,9 +27,11 @@ from computepool.core.trust.verification import (
 )
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.context import Hub
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs import transitions
+from computepool.hub.jobs.attempt_rows import AttemptRow
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import checkpoint_rows, checkpoints
 from computepool.hub.jobs.running.checkpoints import Contribution
 from computepool.hub.jobs.running.logs import Arrivals, Log
@@ -111,7 +113,7 @@ class ReportedRun:
         return len(self.owners) == 1
 
     def accepted_row(
-        self, job: AnyRow, *, why: Reason, verdict: VerificationVerdict, cost: int, held_until_ms: int | None
+        self, job: JobRow, *, why: Reason, verdict: VerificationVerdict, cost: int, held_until_ms: int | None
     ) -> dict[str, Any]:
         return {
             "job": job.id,
@@ -130,7 +132,7 @@ class ReportedRun:
             "raised": min(self.items_failed, job.bundled) if job.bundled > 1 else 0,
         }
 
-    def references(self, job: AnyRow) -> list[dict[str, Any]]:
+    def references(self, job: JobRow) -> list[dict[str, Any]]:
         """What the submitter may read from now on."""
         files = [("output", name, digest) for name, digest in self.files.items()]
         if self.result_artifact is not None:
@@ -142,7 +144,7 @@ class ReportedRun:
 
 
 def run_of(
-    report: Report, attempt: AnyRow, *, log: Log, bill: RunCharge, times: Mapping[str, Any], streak: int
+    report: Report, attempt: AttemptRow, *, log: Log, bill: RunCharge, times: Mapping[str, Any], streak: int
 ) -> ReportedRun:
     return ReportedRun(
         attempt_id=attempt.id,
@@ -169,7 +171,7 @@ def run_of(
     )
 
 
-def _run_from(row: AnyRow) -> ReportedRun:
+def _run_from(row: AttemptRow) -> ReportedRun:
     return ReportedRun(
         attempt_id=row.id,
         number=row.number,
@@ -181,10 +183,10 @@ def _run_from(row: AnyRow) -> ReportedRun:
             billed_ms=row.billed_ms or 0,
             charge=charge_of(row.price, row.billed_ms or 0),
         ),
-        outcome=row.outcome,
+        outcome=row.outcome or "",
         streak=row.streak,
-        started_ms=row.started_at_ms,
-        finished_ms=row.finished_at_ms,
+        started_ms=row.started_at_ms or 0,
+        finished_ms=row.finished_at_ms or 0,
         exit_code=row.exit_code,
         result=row.result,
         result_artifact=row.result_artifact,
@@ -200,7 +202,7 @@ def _run_from(row: AnyRow) -> ReportedRun:
     )
 
 
-def waiting(tx: Tx, job: AnyRow) -> list[ReportedRun]:
+def waiting(tx: Tx, job: JobRow) -> list[ReportedRun]:
     runs = []
     for row in result_rows.waiting(tx.connection, job.id):
         run = _run_from(row)
@@ -209,7 +211,7 @@ def waiting(tx: Tx, job: AnyRow) -> list[ReportedRun]:
     return runs
 
 
-def pay_parts(tx: Tx, job: AnyRow, paid: Sequence[ReportedRun]) -> None:
+def pay_parts(tx: Tx, job: JobRow, paid: Sequence[ReportedRun]) -> None:
     """The result counts, so what it went on from is paid, too; and nobody needs the checkpoint any more."""
     checkpoint_rows.pay(tx, [part.row() for run in paid for part in run.parts])
     checkpoints.drop(tx, job)
@@ -219,11 +221,11 @@ def pay_parts(tx: Tx, job: AnyRow, paid: Sequence[ReportedRun]) -> None:
 
 
 def keep(
-    tx: Tx, job: AnyRow, run: ReportedRun, *, actor: str, newest: bool, effects: Effects, **changes: Any
+    tx: Tx, job: JobRow, run: ReportedRun, *, actor: str, newest: bool, effects: Effects, **changes: Any
 ) -> None:
     """The result stays on its attempt's row, and the job waits for another owner's node, or for a comparison."""
     owners = ",".join(sorted({*filter(None, job.avoid_owners.split(",")), *run.owners}))
-    counted = {"results": job.results + 1, "avoid_owners": owners}
+    counted: dict[str, Any] = {"results": job.results + 1, "avoid_owners": owners}
     _keep_files(tx, job, run)
     if not newest:  # a late one: another attempt has the job, or it waits already
         checkpoints.drop(tx, job)
@@ -233,7 +235,7 @@ def keep(
 
 
 def wait_for_another(
-    tx: Tx, job: AnyRow, *, attempt_no: int, actor: str, effects: Effects, **changes: Any
+    tx: Tx, job: JobRow, *, attempt_no: int, actor: str, effects: Effects, **changes: Any
 ) -> None:
     checkpoints.drop(tx, job)  # it was of the run that reported; another one starts from nothing
     transitions.requeue(
@@ -250,7 +252,7 @@ def wait_for_another(
     )
 
 
-def _keep_files(tx: Tx, job: AnyRow, run: ReportedRun) -> None:
+def _keep_files(tx: Tx, job: JobRow, run: ReportedRun) -> None:
     """Nobody may read them yet, but they must still be there when somebody may."""
     rows = [row | {"account_id": run.node_id, "role": "pending"} for row in run.references(job)]
     artifact_rows.refer(tx, rows)
@@ -259,7 +261,7 @@ def _keep_files(tx: Tx, job: AnyRow, run: ReportedRun) -> None:
 def conclude(
     tx: Tx,
     snapshot: Snapshot,
-    job: AnyRow,
+    job: JobRow,
     *,
     runs: Sequence[ReportedRun],
     decision: Decision,
@@ -360,7 +362,7 @@ def _verdict_of(decision: Decision) -> VerificationVerdict:
 def say_succeeded(
     tx: Tx,
     snapshot: Snapshot,
-    job: AnyRow,
+    job: JobRow,
     *,
     chosen: ReportedRun,
     actor: str,
@@ -390,7 +392,7 @@ def say_succeeded(
         )
 
 
-def say(tx: Tx, job: AnyRow, run: ReportedRun, *, action: str, data: str | None = None) -> None:
+def say(tx: Tx, job: JobRow, run: ReportedRun, *, action: str, data: str | None = None) -> None:
     tx.emit(
         actor="hub",
         action=action,
@@ -404,13 +406,13 @@ def say(tx: Tx, job: AnyRow, run: ReportedRun, *, action: str, data: str | None 
     )
 
 
-def _mark_varying(tx: Tx, job: AnyRow, effects: Effects) -> None:
+def _mark_varying(tx: Tx, job: JobRow, effects: Effects) -> None:
     """For this submitter alone: another may run the same program on what makes it vary."""
     result_rows.mark_varying(tx, account_id=job.account_id, spec_digest=job.spec_digest)
     effects.varying.add((job.account_id, job.spec_digest))
 
 
-def give_up(tx: Tx, job: AnyRow, *, runs: Sequence[ReportedRun], actor: str, effects: Effects) -> None:
+def give_up(tx: Tx, job: JobRow, *, runs: Sequence[ReportedRun], actor: str, effects: Effects) -> None:
     """Every run came to something else. Nobody is to blame, but who insists on agreement gets no result."""
     _mark_varying(tx, job, effects)
     error = f"{len(runs)} runs on different owners' nodes came to different results."
@@ -421,7 +423,7 @@ def give_up(tx: Tx, job: AnyRow, *, runs: Sequence[ReportedRun], actor: str, eff
 # when nobody comes
 
 
-def is_tied(tx: Tx, snapshot: Snapshot, job: AnyRow, *, runs: Sequence[ReportedRun]) -> bool:
+def is_tied(tx: Tx, snapshot: Snapshot, job: JobRow, *, runs: Sequence[ReportedRun]) -> bool:
     """Results differ, and no further owner could tell which is right: there is nothing to wait for."""
     if len(runs) < CHECK_QUORUM or parse(job.verify).strict:
         return False
@@ -435,7 +437,7 @@ def _all_owners(runs: Sequence[ReportedRun]) -> frozenset[str]:
 def end_tie(
     tx: Tx,
     snapshot: Snapshot,
-    job: AnyRow,
+    job: JobRow,
     *,
     runs: Sequence[ReportedRun],
     arrivals: Arrivals | None,
@@ -449,7 +451,7 @@ def end_tie(
     return _FIRST_ALONE
 
 
-def believe_first(tx: Tx, snapshot: Snapshot, job: AnyRow, *, effects: Effects) -> bool:
+def believe_first(tx: Tx, snapshot: Snapshot, job: JobRow, *, effects: Effects) -> bool:
     """Whether there was a result to believe."""
     runs = waiting(tx, job)
     if not runs or parse(job.verify).strict:

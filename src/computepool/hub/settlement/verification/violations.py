@@ -17,9 +17,11 @@ from computepool.core.trust.reputation import (
     update,
 )
 from computepool.core.trust.violations import PROBES_RIGHT
-from computepool.hub.db.session import AnyRow, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.identity import rows as account_rows
+from computepool.hub.jobs.rows import JobRow
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.snapshot import Snapshot
 from computepool.hub.trust import reputation_rows
 
@@ -31,7 +33,7 @@ CLEARED_ACTION = "node.cleared"
 _JUDGES_MIN = 2
 
 
-def evidence(tx: Tx, snapshot: Snapshot, job: AnyRow, *, refuters: Iterable[str]) -> str:
+def evidence(tx: Tx, snapshot: Snapshot, job: JobRow, *, refuters: Iterable[str]) -> str:
     """About whose job a result was wrong, and by whose word: what decides how far it counts against the node."""
     submitter = job.behalf or job.account_id
     account = account_rows.get_account(tx.connection, submitter)
@@ -82,7 +84,7 @@ def _news(before: Reputation, now: Reputation) -> str | None:
     return CLEARED_ACTION if now.cleared_at_ms > before.cleared_at_ms else None
 
 
-def _tell(tx: Tx, node: AnyRow, *, action: str, now: Reputation, job_id: str | None = None) -> None:
+def _tell(tx: Tx, node: NodeRow, *, action: str, now: Reputation, job_id: str | None = None) -> None:
     data = {"sentence": sentence(node.name, now, tx.now_ms, action=action), "job_id": job_id}
     tx.emit(actor="hub", action=action, account_id=node.account_id, node_id=node.id, data=json.dumps(data))
 

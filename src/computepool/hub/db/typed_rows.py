@@ -1,0 +1,93 @@
+"""Typed rows. A class names the columns that it reads once: its SELECT, its types and their check at import follow from it.
+
+    class NodeName(TypedRow, of=nodes):
+        id: str
+        name: str
+
+    NodeName.all(connection.execute(NodeName.select().where(...)))
+
+They are tuples, because thousands are made in a second. One may extend another one by more columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, dataclass_transform
+
+from sqlalchemy import Column, ColumnElement, Result, Select, Table, select
+
+_Source: TypeAlias = Table | ColumnElement[Any]
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class _RowType(type):
+    columns: dict[str, ColumnElement[Any]]  #: by field, in their order
+
+    def __new__(
+        cls,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        *,
+        of: _Source | tuple[_Source, ...] = (),
+    ) -> _RowType:
+        made = super().__new__(cls, name, bases, {**namespace, "__slots__": ()})
+        inherited = made.columns if bases != (tuple,) else {}
+        sources = of if isinstance(of, tuple) else (of,)
+        own = {
+            field: _column(f"{name}.{field}", kind, sources)
+            for field, kind in namespace.get("__annotations__", {}).items()
+        }
+        for place, field in enumerate(own, start=len(inherited)):
+            setattr(made, field, property(itemgetter(place)))
+        made.columns = {**inherited, **own}
+        return made
+
+
+def _column(field: str, kind: str, sources: Iterable[_Source]) -> ColumnElement[Any]:
+    """The column that a field is read from. Raises if there is none of this name and type."""
+    name = field.rpartition(".")[2]
+    for source in sources:
+        found = source.c.get(name) if isinstance(source, Table) else source
+        if found is not None and getattr(found, "name", None) == name:
+            _check(field, kind, found)
+            return found
+    raise TypeError(f"{field}: no column of this name")
+
+
+def _check(field: str, kind: str, column: ColumnElement[Any]) -> None:
+    stored = column.type.python_type.__name__
+    # Only a table's own column says whether it may be empty; an expression has the type that the field gives it.
+    said = (stored, f"{stored} | None")
+    expected = said[column.nullable :][:1] if isinstance(column, Column) else said
+    if kind not in expected:
+        raise TypeError(f"{field}: declared {kind}, and the column holds {expected[0]}")
+
+
+class TypedRow(tuple[Any, ...], metaclass=_RowType):
+    """A row that is passed on from where it was read."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, **fields):
+            return tuple.__new__(cls, (fields.pop(name) for name in cls.columns))
+
+    @classmethod
+    def select(cls) -> Select[Any]:
+        return select(*cls.columns.values())
+
+    @classmethod
+    def all(cls, result: Iterable[Iterable[Any]]) -> list[Self]:
+        new = tuple.__new__
+        return [new(cls, row) for row in result]
+
+    @classmethod
+    def first(cls, result: Result[Any]) -> Self | None:
+        row = result.first()
+        return None if row is None else tuple.__new__(cls, row)
+
+    def _asdict(self) -> dict[str, Any]:
+        return dict(zip(type(self).columns, self, strict=True))

@@ -1,0 +1,50 @@
+"""Grants: all that a node is told of an attempt that it is given."""
+
+from __future__ import annotations
+
+import json
+
+from computepool.core.jobs import checkpoints as rules
+from computepool.core.money.pricing import affordable_ms
+from computepool.hub.jobs import attempt_rows
+from computepool.hub.jobs.attempt_rows import LiveAttemptRow
+from computepool.hub.jobs.rows import LeasedJob
+from computepool.hub.jobs.running.checkpoint_rows import CheckpointRow
+from computepool.hub.money import holds
+from computepool.protocol.nodes.nodes import Grant, OutputRef
+
+
+def grant_of(
+    job: LeasedJob | LiveAttemptRow,
+    *,
+    job_id: str,
+    attempt_no: int,
+    lane: str,
+    gpus: list[int],
+    price: int,
+    kept: CheckpointRow | None,
+) -> Grant:
+    """`kept`: what the attempt goes on from. Not validated: it comes from the store, and is made for every attempt."""
+    money = holds.for_one_run(job) if kept is None else max(0, holds.for_one_run(job) - kept.spent)
+    return Grant.model_construct(
+        attempt_id=attempt_rows.attempt_id(job_id, attempt_no),
+        attempt_no=attempt_no,
+        job_id=job_id,
+        lane=lane,
+        spec=job.spec_digest,
+        account_id=job.shown_account,
+        payload=job.payload,
+        payload_artifact=job.payload_artifact,
+        item=job.item,
+        items=job.item_count,
+        gpus=gpus,
+        price=price,
+        paid_ms=affordable_ms(price, money),
+        left_ms=None if kept is None else rules.left_ms(job.longest_ms, kept.covered_ms),
+        checkpoint=None if kept is None else _files(kept),
+    )
+
+
+def _files(kept: CheckpointRow) -> list[OutputRef]:
+    files = json.loads(kept.files).items()
+    return [OutputRef(name=name, digest=digest, size=size) for name, (digest, size) in files]
