@@ -12,10 +12,12 @@ from typing import Any
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentConfig
-from computepool.agent.execution.attempts import Attempt, OutputSink
+from computepool.agent.execution.attempt_table import AttemptTable
+from computepool.agent.execution.attempts import Attempt
 from computepool.agent.execution.executor import Executor
 from computepool.agent.execution.job_calls import CallRelay
 from computepool.agent.execution.job_environment import JobEnvironment
+from computepool.agent.execution.job_logs import JobLogs, OutputSink
 from computepool.agent.execution.lanes import Slots
 from computepool.agent.execution.logs import LogShipper
 from computepool.agent.execution.processes import ProcessRunner
@@ -33,6 +35,7 @@ from computepool.agent.hub_link.reporter import Reporter
 from computepool.agent.network.egress import Egress
 from computepool.agent.owner.control import ControlServer
 from computepool.agent.owner.manifest import manifest
+from computepool.agent.owner.owner_console import Watcher
 from computepool.agent.owner.owner_rules import OwnerRules
 from computepool.agent.packages.builder import Builder
 from computepool.agent.packages.environments import Environments, find_uv
@@ -63,10 +66,6 @@ _NAME_TIMEOUT_S = 2.0
 _HUB_KNOWS = (NodeStatus.COOLING_OFF, NodeStatus.OWNER_ONLY, NodeStatus.FLOOR_ABOVE_PRICE)
 
 
-def _egress(config: AgentConfig) -> Egress:
-    return Egress(config.work_dir, limits=config.limits, private=parse_networks(config.net_private))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """What the agent found out about its machine before it starts."""
@@ -78,9 +77,6 @@ class Machine:
 
 
 class Agent:
-    _owner_name = ""
-    _leaving = False  #: the owner said so: when it ends, it leaves the pool
-
     def __init__(
         self,
         config: AgentConfig,
@@ -89,155 +85,90 @@ class Agent:
         *,
         client: HubClient,
         clock: AgentClock,
+        stop: asyncio.Event,
+        watcher: Watcher,
     ) -> None:
         limits = config.limits
         self._config, self._identity, self._machine = config, identity, machine
-        self._client, self._clock = client, clock
+        self._client, self._clock, self._stop, self._watcher = client, clock, stop, watcher
         self._started_at = clock.steady()
-        volumes.sweep(config.work_dir)
-        for leftover in config.work_dir.glob("*"):  # Of an agent that was killed; its jobs died with it.
-            remove_tree(leftover)
-        self.loop = NodeLoop(
-            client,
-            self._make_gatekeeper(),
-            machine.profile,
-            boot_id=clock.entropy(12).hex(),
-            clock=clock,
-            limits=limits,
-        )
-        self._shipper = LogShipper(client, clock=clock, limits=limits)
-        self._reporter = Reporter(
-            client,
-            Outbox(config.outbox_dir, clock=clock, age_max_s=limits.outbox_age_max_s),
-            identity,
-            clock=clock,
-            limits=limits,
-            answered=self.loop.on_answered,
-            busy=lambda: bool(self._executor.attempts),
-        )
+        self._owner_name = ""
+        self._leaving = False  #: the owner said so: when it ends, it leaves the pool
+        _clear_work_dir(config)
         self._sweeper = Sweeper()
         self._folders = WorkFolders(config.work_dir, self._sweeper, volumes.Volumes(config.cache_dir))
+        self._egress = Egress(config.work_dir, limits=limits, private=parse_networks(config.net_private))
+        self._fence = Fence()
+        table = AttemptTable(remembered_max=limits.remembered_attempts_max)
+        self._shipper = LogShipper(client, clock=clock, limits=limits)
+        self._reporter = self._make_reporter(table)
+        self._artifacts = ArtifactCache(config.cache_dir / "artifacts", client, clock=clock, limits=limits)
+        job_environment = self._make_job_environment()
+        self._provisions = self._make_provisions(job_environment)
+        self._pool = self._make_pool(job_environment)
         self._slots = self._make_slots()
-        self._executor = self._make_executor()
-        self.loop.attach(self._executor, self._reporter)
-        self.loop.ask_to_save = self._keeper.ask_to_save
-        self.benchmark = Benchmark(
-            self._job_environment,
-            client,
-            identity,
-            work_dir=config.work_dir,
-            clock=clock,
-            idle=lambda: not self._executor.attempts,
-            emptied=self._executor.emptied,
-        )
-        self.loop.on_measure = self.benchmark.want
-        self.result_delivery = ResultDelivery(
-            client, identity, data_dir=config.data_dir, clock=clock, limits=limits
-        )
-        self.loop.on_result_delivery = self.result_delivery.want
-        self.loop.keyring = self._keyring = Keyring(identity, client, path=config.identity_path, clock=clock)
-        self._control = ControlServer(config.data_dir, self.command)
-
-    def _make_gatekeeper(self) -> Gatekeeper:
-        config, machine = self._config, self._machine
-        return Gatekeeper(
-            self._identity,
-            level=machine.sandbox.level,
-            trusted=config.trusted,
-            cards=len(machine.cards),
-            network=config.network,
-            lends_gpus=config.gpus is True,
-            rules=OwnerRules(config.data_dir),
-            capacity=machine.profile.capacity(),
-        )
-
-    def _make_executor(self) -> Executor:
-        config, machine, clock, limits = self._config, self._machine, self._clock, self._config.limits
-        sink = OutputSink(self._shipper, limits)
-        cache = self._artifacts = ArtifactCache(
-            config.cache_dir / "artifacts", self._client, clock=clock, limits=limits
-        )
-        uploader = Uploader(self._client, clock=clock, limits=limits)
-        job_environment = self._job_environment = self._make_job_environment()
-        provisions = self._provisions = self._make_provisions()
-        self._pool = WorkerPool(
-            job_environment,
-            provisions,
-            cache,
-            sweeper=self._sweeper,
-            folders=self._folders,
-            clock=clock,
-            limits=limits,
-        )
-        self._keeper = self._make_keeper(cache, uploader, sink)
-        relay = CallRelay(self._client, sink, sweeper=self._sweeper, clock=clock, limits=limits)
-        functions = FunctionRunner(
-            self._pool,
-            cache,
-            uploader,
-            keeper=self._keeper,
-            sink=sink,
-            sweeper=self._sweeper,
-            clock=clock,
-            limits=limits,
-        )
-        processes = ProcessRunner(
-            job_environment,
-            provisions,
-            cache,
-            uploader=uploader,
-            keeper=self._keeper,
-            sink=sink,
-            folders=self._folders,
-            clock=clock,
-            limits=limits,
-        )
-        return Executor(
-            processes,
-            functions,
+        uploader, logs = Uploader(client, clock=clock, limits=limits), JobLogs(self._shipper, limits)
+        keeper = self._make_keeper(uploader, logs)
+        relay = CallRelay(client, sweeper=self._sweeper, clock=clock, limits=limits)
+        sink = OutputSink(logs, keeper, relay)
+        self._executor = Executor(
+            self._make_processes(job_environment, keeper, sink, uploader=uploader),
+            self._make_functions(keeper, sink, uploader),
             self._pool,
             relay=relay,
             shipper=self._shipper,
             meter=GpuMeter(machine.cards),
+            slots=self._slots,
+            table=table,
+            reporter=self._reporter,
+            watcher=watcher,
             clock=clock,
             limits=limits,
-            on_ending=self.loop.on_ending,
-            slots=self._slots,
+        )
+        self.benchmark = self._make_benchmark(job_environment)
+        self.result_delivery = ResultDelivery(
+            client, identity, data_dir=config.data_dir, clock=clock, limits=limits
+        )
+        self._keyring = Keyring(identity, client, path=config.identity_path, clock=clock)
+        self.loop = self._make_loop(table, keeper)
+        self._control = ControlServer(config.data_dir, self.command)
+
+    def _make_reporter(self, table: AttemptTable) -> Reporter:
+        config, clock, limits = self._config, self._clock, self._config.limits
+        return Reporter(
+            self._client,
+            Outbox(config.outbox_dir, clock=clock, age_max_s=limits.outbox_age_max_s),
+            self._identity,
+            clock=clock,
+            limits=limits,
+            on_answer=lambda attempt_id, _: table.settle(attempt_id),
+            is_busy=lambda: bool(table.active),
         )
 
     def _make_job_environment(self) -> JobEnvironment:
-        """What the hub says of time and of this node's address reaches what jobs run in."""
-        machine, egress = self._machine, _egress(self._config)
-        self._egress = egress
-        self._fence = Fence()
-        self.loop.on_renewed = self._fence.set_deadline
-        self.loop.on_seen_from = egress.near.note_public_address
+        machine = self._machine
+        egress = self._egress if self._config.network else None
         return JobEnvironment(
-            machine.sandbox,
-            machine.runtime,
-            machine.cards,
-            egress=egress if self._config.network else None,
-            fence=self._fence,
+            machine.sandbox, machine.runtime, machine.cards, egress=egress, fence=self._fence
         )
 
-    def _make_provisions(self) -> Provisions:
+    def _make_provisions(self, job_environment: JobEnvironment) -> Provisions:
         config, machine = self._config, self._machine
         uv = config.uv or find_uv()
-        builder = Builder(self._job_environment, self._folders, self._egress)
+        builder = Builder(job_environment, self._folders, self._egress)
         index = PackageIndex(uv, url=config.package_index, hosts=config.package_index_hosts)
         folder = config.cache_dir / "environments"
         environments = Environments(folder, builder, index, uv=uv, limits=config.limits)
         offered = machine.profile.fetches_python
         return Provisions(Pythons(config, builder, offered=offered, runtime=machine.runtime), environments)
 
-    def _make_keeper(self, cache: ArtifactCache, uploader: Uploader, sink: OutputSink) -> CheckpointKeeper:
-        return CheckpointKeeper(
-            self._client,
-            self._identity,
-            cache,
-            uploader=uploader,
-            sink=sink,
+    def _make_pool(self, job_environment: JobEnvironment) -> WorkerPool:
+        return WorkerPool(
+            job_environment,
+            self._provisions,
+            self._artifacts,
             sweeper=self._sweeper,
+            folders=self._folders,
             clock=self._clock,
             limits=self._config.limits,
         )
@@ -253,18 +184,103 @@ class Agent:
 
         return Slots(Cpus(ids, cores), may_stretch=may_stretch)
 
-    async def run(self, stop: asyncio.Event) -> None:
+    def _make_keeper(self, uploader: Uploader, logs: JobLogs) -> CheckpointKeeper:
+        return CheckpointKeeper(
+            self._client,
+            self._identity,
+            self._artifacts,
+            uploader=uploader,
+            logs=logs,
+            sweeper=self._sweeper,
+            clock=self._clock,
+            limits=self._config.limits,
+        )
+
+    def _make_processes(
+        self,
+        job_environment: JobEnvironment,
+        keeper: CheckpointKeeper,
+        sink: OutputSink,
+        *,
+        uploader: Uploader,
+    ) -> ProcessRunner:
+        return ProcessRunner(
+            job_environment,
+            self._provisions,
+            self._artifacts,
+            uploader=uploader,
+            keeper=keeper,
+            sink=sink,
+            folders=self._folders,
+            clock=self._clock,
+            limits=self._config.limits,
+        )
+
+    def _make_functions(
+        self, keeper: CheckpointKeeper, sink: OutputSink, uploader: Uploader
+    ) -> FunctionRunner:
+        return FunctionRunner(
+            self._pool,
+            self._artifacts,
+            uploader,
+            keeper=keeper,
+            sink=sink,
+            sweeper=self._sweeper,
+            clock=self._clock,
+            limits=self._config.limits,
+        )
+
+    def _make_benchmark(self, job_environment: JobEnvironment) -> Benchmark:
+        return Benchmark(
+            job_environment,
+            self._client,
+            self._identity,
+            work_dir=self._config.work_dir,
+            clock=self._clock,
+            is_idle=lambda: not self._executor.attempts,
+            wait_until_idle=self._executor.emptied,
+        )
+
+    def _make_loop(self, table: AttemptTable, keeper: CheckpointKeeper) -> NodeLoop:
+        config, machine = self._config, self._machine
+        gatekeeper = Gatekeeper(
+            self._identity,
+            level=machine.sandbox.level,
+            trusted=config.trusted,
+            cards=len(machine.cards),
+            network=config.network,
+            lends_gpus=config.gpus is True,
+            rules=OwnerRules(config.data_dir),
+            capacity=machine.profile.capacity(),
+        )
+        return NodeLoop(
+            self._client,
+            gatekeeper,
+            machine.profile,
+            table=table,
+            executor=self._executor,
+            reporter=self._reporter,
+            keeper=keeper,
+            keyring=self._keyring,
+            benchmark=self.benchmark,
+            result_delivery=self.result_delivery,
+            fence=self._fence,
+            nearby=self._egress.near,
+            watcher=self._watcher,
+            paused=config.paused_path.exists(),
+            clock=self._clock,
+            limits=config.limits,
+        )
+
+    async def run(self) -> None:
         """Until `stop` is set or the node is drained. Raises Unauthenticated when the hub has removed the node."""
-        self._stop = stop
         helpers = [
             asyncio.create_task(part.run())
             for part in (self._reporter, self._shipper, self.benchmark, self.result_delivery)
         ]
         await self._keyring.resume()
-        if self._config.paused_path.exists():
-            self.loop.local_state = NodeState.PAUSED
         main = asyncio.create_task(self.loop.run())
-        stopping = asyncio.create_task(stop.wait())
+        stopping = asyncio.create_task(self._stop.wait())
         try:
             await self._control.start()
             done, _ = await asyncio.wait([main, stopping, *helpers], return_when=asyncio.FIRST_COMPLETED)
@@ -272,12 +288,12 @@ class Agent:
                 task.result()
             if stopping in done:
                 _log.info("stopping: giving back what has not started")
-                self.loop.watcher.say("Stopping: what runs is given back, and runs elsewhere.")
+                self._watcher.say("Stopping: what runs is given back, and runs elsewhere.")
                 main.cancel()
             await self.loop.wind_down()
             if self._leaving:
                 await departure.leave(self._client, self._config)
-                self.loop.watcher.say("Left the pool.")
+                self._watcher.say("Left the pool.")
         finally:
             await self._control.close()
             for task in (main, stopping, *helpers):
@@ -412,3 +428,10 @@ class Agent:
         if (status := self._status()) in _HUB_KNOWS:
             return status_sentence(status)
         return "No queued job fits this node now; `pool node why` shows what is waiting and why not here."
+
+
+def _clear_work_dir(config: AgentConfig) -> None:
+    """Remove what an agent that was killed left behind; its jobs died with it."""
+    volumes.sweep(config.work_dir)
+    for leftover in config.work_dir.glob("*"):
+        remove_tree(leftover)

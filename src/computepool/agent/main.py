@@ -130,11 +130,9 @@ async def _run(config: AgentConfig, identity: Identity | None, machine: Machine,
             return
         identity = enrolment.result()
     saved_options.save(config)
-    agent = Agent(config, identity, machine, client=client, clock=clock)
-    if isinstance(watcher, OwnerConsole):
-        agent.loop.watcher = watcher
-        await watcher.greet(config, machine.profile, identity=identity, client=client)
-    await agent.run(stop)
+    agent = Agent(config, identity, machine, client=client, clock=clock, stop=stop, watcher=watcher)
+    await watcher.greet(config, machine.profile, identity=identity, client=client)
+    await agent.run()
 
 
 async def enrol(config: AgentConfig, profile: Profile, client: HubClient, *, clock: AgentClock) -> Identity:

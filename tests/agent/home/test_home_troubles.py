@@ -119,8 +119,8 @@ async def test_a_hub_cannot_name_folders_outside_home(hub: HubDouble, home: Home
     for other in others:
         other.mkdir()
     assert home.part is not None
-    home.part.want(["grp_1"])
-    home.part.want(["grp_1", "../../mine", "*", "", "x" * 65])
+    home.part.request(["grp_1"])
+    home.part.request(["grp_1", "../../mine", "*", "", "x" * 65])
     assert home.part.under_way == ["grp_1"]
     await until(lambda: home.part is not None and home.part.under_way == [])
     assert [other.exists() for other in others] == [True, False]

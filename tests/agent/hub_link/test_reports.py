@@ -80,8 +80,8 @@ class Desk:
             IDENTITY,
             clock=self.clock,
             limits=limits,
-            answered=self.answers.__setitem__,
-            busy=lambda: busy,
+            on_answer=self.answers.__setitem__,
+            is_busy=lambda: busy,
         )
 
     async def __aenter__(self) -> Desk:

@@ -6,21 +6,18 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from computepool.agent.config import AgentLimits
 from computepool.agent.execution.attempt_result import LEASE_LOST, AttemptResult, cancelled, failed, returned
 from computepool.agent.execution.load import Load, Untold
-from computepool.agent.execution.logs import CheckpointLine, LogBuffer, LogShipper
+from computepool.agent.execution.logs import LogBuffer
 from computepool.agent.execution.specs import PreparedSpec
 from computepool.agent.network.egress import EgressProxy
 from computepool.agent.sandbox import base as sandbox
 from computepool.agent.sandbox.base import Status
-from computepool.agent.storage.sealing import seal_of
 from computepool.agent.workers.workers import Call
-from computepool.core.jobs.lifecycle import Reason
+from computepool.core.jobs.lifecycle import JobKind, Reason
 from computepool.protocol.jobs.jobs import Usage
 from computepool.protocol.nodes.nodes import Grant
 
@@ -84,6 +81,11 @@ class Attempt:
         return self.grant.attempt_id
 
     @property
+    def is_function(self) -> bool:
+        """A worker runs it, in a folder that it shares with other calls."""
+        return self.spec.kind not in (JobKind.SCRIPT, JobKind.COMMAND)
+
+    @property
     def longest_s(self) -> float:
         """Until its own time limit, or until the money set aside for it is spent."""
         paid_ms = self.grant.paid_ms
@@ -131,50 +133,3 @@ class Attempt:
             raise
         finally:
             self.kill = None
-
-
-class OutputSink:
-    """Where everything goes that attempts write."""
-
-    def __init__(self, shipper: LogShipper, limits: AgentLimits) -> None:
-        self._shipper = shipper
-        self._limits = limits
-        self.on_asked: Callable[[Attempt, list[CheckpointLine]], None] | None = None  #: told of checkpoints
-        self.on_called: Callable[[Attempt, list[str]], None] | None = None  #: told of calls to the hub
-        self.is_call: Callable[[Attempt, str], bool] | None = None  #: whether a line names one that is there
-        self.is_mark: Callable[[Attempt, str, bool], bool] | None = (
-            None  #: whether a line names one that is there
-        )
-
-    def note(self, attempt: Attempt, text: str) -> None:
-        """Tell the submitter what the node does, in the job's log."""
-        log = self.log_of(attempt)
-        log.note(text)
-        self._shipper.touched(log)
-
-    def log_of(self, attempt: Attempt) -> LogBuffer:
-        if attempt.log is None:
-            attempt.log = self._new_log(attempt)
-        return attempt.log
-
-    def __call__(self, attempt: Attempt, stream: str, data: bytes, *, skipped: int = 0) -> None:
-        log = self.log_of(attempt)
-        log.feed(stream, data, skipped=skipped)
-        self._shipper.touched(log)
-        if log.asked:
-            asked, log.asked = log.asked, []
-            if self.on_asked is not None:
-                self.on_asked(attempt, asked)
-        if log.called:
-            called, log.called = log.called, []
-            if self.on_called is not None:
-                self.on_called(attempt, called)
-        if log.over_limit:
-            attempt.end(Status.OUTPUT_LIMIT)
-
-    def _new_log(self, attempt: Attempt) -> LogBuffer:
-        spec = attempt.spec.spec
-        is_mark = partial(self.is_mark, attempt) if self.is_mark is not None and spec.saves else None
-        is_call = None if self.is_call is None else partial(self.is_call, attempt)
-        seal = seal_of(spec, attempt.grant.job_id)
-        return LogBuffer(attempt.id, self._limits, seal=seal, is_mark=is_mark, is_call=is_call)

@@ -1,13 +1,13 @@
 """Runs what was granted: one task per lane, one attempt after the other in it, and a tick that watches the time.
 
-Owns the attempts from their grant to their ending. Knows nothing of HTTP: endings go out through `report`.
+Owns the attempts from their grant to their result, which goes to the reporter.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
@@ -19,6 +19,7 @@ from computepool.agent.execution.attempt_result import (
     failed,
     returned,
 )
+from computepool.agent.execution.attempt_table import AttemptTable
 from computepool.agent.execution.attempts import Attempt, Interrupted, Stop
 from computepool.agent.execution.job_calls import CallRelay
 from computepool.agent.execution.lanes import AttemptLane, Slots
@@ -26,6 +27,8 @@ from computepool.agent.execution.load import FIRST_WORD, Load
 from computepool.agent.execution.logs import LogShipper
 from computepool.agent.execution.processes import ProcessRunner
 from computepool.agent.hardware.gpus import GpuMeter
+from computepool.agent.hub_link.reporter import Reporter
+from computepool.agent.owner.owner_console import Watcher
 from computepool.agent.sandbox.base import BadCommand, SandboxError, Status
 from computepool.agent.storage import sealing
 from computepool.agent.workers.functions import FunctionRunner
@@ -35,9 +38,6 @@ from computepool.core.jobs.lifecycle import CALLED, Outcome, Reason
 from computepool.protocol.nodes.nodes import LogText, RunningAttempt
 
 _log = logging.getLogger(__name__)
-
-#: Told once per attempt: how it ended, and the last of what it wrote.
-OnEnding = Callable[[Attempt, AttemptResult, Sequence[LogText]], None]
 
 
 class Executor:
@@ -50,10 +50,12 @@ class Executor:
         relay: CallRelay,
         shipper: LogShipper,
         meter: GpuMeter,
+        slots: Slots,
+        table: AttemptTable,
+        reporter: Reporter,
+        watcher: Watcher,
         clock: AgentClock,
         limits: AgentLimits,
-        on_ending: OnEnding,
-        slots: Slots,
     ) -> None:
         self._processes = processes
         self._functions = functions
@@ -63,9 +65,10 @@ class Executor:
         self._meter = meter
         self._clock = clock
         self._limits = limits
-        self._on_ending = on_ending
         self._slots = slots
-        self._attempts: dict[str, Attempt] = {}
+        self._attempts = table.active
+        self._reporter = reporter
+        self._watcher = watcher
         self._lanes: dict[str, AttemptLane] = {}
         self._patrolled_at = clock.steady()
         self._emptied = asyncio.Event()
@@ -219,7 +222,8 @@ class Executor:
     def _end(self, attempt: Attempt, ending: AttemptResult, logs: Sequence[LogText] = ()) -> None:
         del self._attempts[attempt.id]
         ending.loads = tuple(attempt.untold.take(self._clock.steady()))
-        self._on_ending(attempt, ending, logs)
+        self._reporter.add_result(attempt.id, ending, logs)
+        self._watcher.ended(attempt, ending)
         if not self._attempts:
             self._emptied.set()
 
@@ -270,8 +274,7 @@ class Executor:
             return
         worker = lane.worker
         if worker and not worker.ready and now - worker.started_at > self._limits.worker_start_s:
-            worker.late = True
-            worker.kill(Status.SANDBOX_ERROR)
+            worker.give_up()
 
     def _patrol(self, elapsed_s: float) -> bool:
         """True when there is a first word about what something that runs does; later ones go with the polls."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.execution.attempts import Attempt, OutputSink
+from computepool.agent.execution.attempts import Attempt
 from computepool.agent.hub_link.hub_client import Backoff, HubClient
 from computepool.agent.storage.sweeper import Sweeper
 from computepool.core.errors import (
@@ -29,7 +29,6 @@ from computepool.core.errors import (
     Unauthenticated,
     Unavailable,
 )
-from computepool.core.jobs.lifecycle import JobKind
 
 #: In the work folder.
 CALLS = ".calls"
@@ -44,16 +43,15 @@ _PASSING = (Unavailable, RateLimited, Unauthenticated)
 
 class CallRelay:
     def __init__(
-        self, client: HubClient, sink: OutputSink, *, sweeper: Sweeper, clock: AgentClock, limits: AgentLimits
+        self, client: HubClient, *, sweeper: Sweeper, clock: AgentClock, limits: AgentLimits
     ) -> None:
         self._client = client
         self._sweeper = sweeper
         self._clock = clock
         self._limits = limits
         self._places = asyncio.Semaphore(limits.calls_relayed_max)
-        sink.on_called, sink.is_call = self.noticed, _is_call
 
-    def noticed(self, attempt: Attempt, names: Sequence[str]) -> None:
+    def receive(self, attempt: Attempt, names: Sequence[str]) -> None:
         """A job says a call again until it is answered; each is made once."""
         calls = attempt.calls = attempt.calls or {}
         for name in names:
@@ -115,8 +113,7 @@ def _parse(data: bytes) -> tuple[str, str, bytes | None]:
 
 def _folder(attempt: Attempt) -> str:
     """A worker's folder serves many calls, so each has its own in it (worker.py)."""
-    is_process = attempt.spec.kind in (JobKind.SCRIPT, JobKind.COMMAND)
-    return CALLS if is_process else f"{CALLS}-{attempt.id}"
+    return f"{CALLS}-{attempt.id}" if attempt.is_function else CALLS
 
 
 @contextlib.contextmanager
@@ -134,7 +131,7 @@ def _open(attempt: Attempt) -> Iterator[int]:
         os.close(here)
 
 
-def _is_call(attempt: Attempt, name: str) -> bool:
+def is_call(attempt: Attempt, name: str) -> bool:
     """Whether there is a file of that name; anything else that looks so is plain output."""
     with contextlib.suppress(OSError), _open(attempt) as here:
         return stat.S_ISREG(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode)

@@ -20,7 +20,7 @@ from computepool.agent.sandbox.base import OUTPUTS, Limits, Network, Sandbox, Sa
 from computepool.agent.sandbox.fence import Fence
 from computepool.agent.sandbox.runtime.runtime import INSIDE, Runtime, RuntimeRecipe
 from computepool.agent.sandbox.runtime.tree import SITE
-from computepool.agent.storage.checkpoints import CHECKPOINT, RESTORED
+from computepool.agent.storage.checkpoint_folder import CHECKPOINT, RESTORED
 from computepool.agent.workers import worker
 from computepool.core.isolation import Level
 from computepool.core.network import Target

@@ -335,7 +335,7 @@ class LogShipper:
         self._turn = asyncio.Lock()
         self._under_way: frozenset[str] = frozenset()
 
-    def touched(self, buffer: LogBuffer) -> None:
+    def touch(self, buffer: LogBuffer) -> None:
         """Something was written; it is shipped with the next request unless the attempt ends before."""
         if buffer.pending_chars and buffer.attempt_id not in self._dirty:
             self._dirty[buffer.attempt_id] = buffer

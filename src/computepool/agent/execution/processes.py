@@ -11,8 +11,9 @@ from pathlib import Path
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.execution.attempt_result import AttemptResult, of_exit
-from computepool.agent.execution.attempts import Attempt, OutputSink
+from computepool.agent.execution.attempts import Attempt
 from computepool.agent.execution.job_environment import JobEnvironment
+from computepool.agent.execution.job_logs import OutputSink
 from computepool.agent.execution.logs import NOTHING_PRINTED, STDERR, STDOUT
 from computepool.agent.execution.specs import read_script
 from computepool.agent.execution.staging import place_bytes, place_inputs, send_outputs
@@ -93,7 +94,7 @@ class ProcessRunner:
         argv, requirements = self._command(attempt, workdir)
         provision, python = NOTHING, attempt.spec.python
         if requirements or python:
-            note = partial(self._sink.note, attempt)
+            note = partial(self._sink.logs.note, attempt)
             provision = await attempt.prepare(self._provisions.acquire(python, requirements, note=note))
         try:
             if spec.inputs:

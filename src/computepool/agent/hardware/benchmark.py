@@ -56,21 +56,21 @@ class Benchmark:
         *,
         work_dir: Path,
         clock: AgentClock,
-        idle: Callable[[], bool],
-        emptied: Callable[[], Awaitable[None]],
+        is_idle: Callable[[], bool],
+        wait_until_idle: Callable[[], Awaitable[None]],
     ) -> None:
         self._job_environment = job_environment
         self._client = client
         self._identity = identity
         self._work_dir = work_dir
         self._clock = clock
-        self._idle = idle
-        self._emptied = emptied
+        self._is_idle = is_idle
+        self._wait_until_idle = wait_until_idle
         self._wanted = ""
         self._asked = asyncio.Event()
         self.view: HardwareView | None = None  #: what the hub made of the last one
 
-    def want(self, id_: str) -> None:
+    def request(self, id_: str) -> None:
         """The hub asked for a measurement; a newer question replaces an older one."""
         self._wanted = id_
         self._asked.set()
@@ -101,7 +101,7 @@ class Benchmark:
 
     async def _measured_when_idle(self) -> dict[str, Any] | None:
         for _ in range(_TRIES):
-            await self._emptied()
+            await self._wait_until_idle()
             found = await self._measure()
             if found is not None:
                 return found
@@ -166,7 +166,7 @@ class Benchmark:
         """Until it has ended, its time is over (both fine), or a job came (not)."""
         deadline = self._clock.steady() + MEASURE_S
         while not ended.done() and self._clock.steady() < deadline:
-            if not self._idle():
+            if not self._is_idle():
                 return False
             await asyncio.sleep(_LOOK_S)
         return True

@@ -10,25 +10,30 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.execution.attempt_result import AttemptResult, failed, returned
+from computepool.agent.execution.attempt_table import AttemptTable
 from computepool.agent.execution.attempts import Attempt, Stop
 from computepool.agent.execution.executor import Executor
+from computepool.agent.hardware.benchmark import Benchmark
 from computepool.agent.hub_link.admission import Gatekeeper
 from computepool.agent.hub_link.hub_client import Backoff, HubClient
 from computepool.agent.hub_link.keyring import Keyring
 from computepool.agent.hub_link.reporter import Reporter
+from computepool.agent.network.nearby import Nearby
 from computepool.agent.owner.manifest import manifest
 from computepool.agent.owner.owner_console import Watcher
+from computepool.agent.sandbox.fence import Fence
+from computepool.agent.storage.checkpoints import CheckpointKeeper
+from computepool.agent.storage.result_delivery import ResultDelivery
 from computepool.core.backoff import doubled
 from computepool.core.errors import ComputePoolError, Unauthenticated
-from computepool.core.jobs.lifecycle import Reason, Verdict
+from computepool.core.jobs.lifecycle import Reason
 from computepool.core.resources import NodeState
-from computepool.protocol.nodes.nodes import HOLDING_MAX, MESH_FIELD, LogText, NextReply, NextRequest, Profile
+from computepool.protocol.nodes.nodes import HOLDING_MAX, MESH_FIELD, NextReply, NextRequest, Profile
 
 _log = logging.getLogger(__name__)
 
@@ -68,22 +73,37 @@ class NodeLoop:
         gatekeeper: Gatekeeper,
         profile: Profile,
         *,
-        boot_id: str,
+        table: AttemptTable,
+        executor: Executor,
+        reporter: Reporter,
+        keeper: CheckpointKeeper,
+        keyring: Keyring,
+        benchmark: Benchmark,
+        result_delivery: ResultDelivery,
+        fence: Fence,
+        nearby: Nearby,
+        watcher: Watcher,
+        paused: bool,
         clock: AgentClock,
         limits: AgentLimits,
     ) -> None:
         self._client = client
         self._gatekeeper = gatekeeper
-        self.keyring: Keyring | None = None
         self._profile = profile
-        self._boot_id = boot_id
+        self._table = table
+        self._executor = executor
+        self._reporter = reporter
+        self._keeper = keeper
+        self._keyring = keyring
+        self._benchmark = benchmark
+        self._result_delivery = result_delivery
+        self._fence = fence
+        self._nearby = nearby
+        self._watcher = watcher
         self._clock = clock
         self._limits = limits
-        self._executor: Executor
-        self._reporter: Reporter
+        self._boot_id = clock.entropy(12).hex()
         self._backoff = Backoff(clock, limits)
-        self._held: dict[str, None] = {}
-        self._remembered: OrderedDict[str, None] = OrderedDict()
         self._profile_due = True
         self._rules_at = -RULES_CHANGED_S
         self._logged: OrderedDict[tuple[str, str], None] = OrderedDict()
@@ -93,35 +113,13 @@ class NodeLoop:
         self._poll: asyncio.Task[NextReply] | None = None
         self._refusals = 0
         self._progress_told_at = 0.0
-        self.on_result_delivery: Callable[[list[str]], None] = lambda _: (
-            None
-        )  #: told which groups wait for this node
-        self.ask_to_save: Callable[[Attempt], bool] = lambda _: (
-            False
-        )  #: whether a job will, before this node stops
-        self.on_measure: Callable[[str], None] = lambda _: None  #: told when the hub wants a measurement
-        self.on_seen_from: Callable[[str], None] = lambda _: (
-            None
-        )  #: told this node's address as the hub sees it
-        self.on_renewed: Callable[[float], None] = lambda _: None  #: told until when jobs may run
         self.lease = Lease()
-        self.local_state = NodeState.ACTIVE
+        self.local_state = NodeState.PAUSED if paused else NodeState.ACTIVE
         self.hub_state = NodeState.ACTIVE
         self.hub_status = ""  #: what this node does, by the hub's last word
         self.last_contact: float | None = None
         self.last_error = ""
-        self.watcher = Watcher()
-
-    async def know_key(self, token: str | None) -> None:
-        """The hub may sign with a key that is new here; see keyring.py."""
-        if token is not None and self.keyring is not None:
-            await self.keyring.know(token)
-
-    def attach(self, executor: Executor, reporter: Reporter) -> None:
-        """The executor and the reporter call back into this loop, so they are made after it."""
-        self._executor = executor
-        self._reporter = reporter
-        self._held.update(dict.fromkeys(reporter.load()))
+        table.hold(reporter.load())
 
     # ------------------------------------------------------------ state
     @property
@@ -134,7 +132,7 @@ class NodeLoop:
 
     @property
     def held(self) -> int:
-        return len(self._held)
+        return len(self._table.held)
 
     def set_local_state(self, state: NodeState) -> None:
         before, self.local_state = self.state, state
@@ -150,7 +148,7 @@ class NodeLoop:
         if self.state is before:
             return
         _log.info("this node is now %s", self.state.value)
-        self.watcher.changed(self.state)
+        self._watcher.changed(self.state)
         if self.state is NodeState.DRAINING:
             self._executor.give_back(Reason.NODE_DRAINING)
         self._work.set()
@@ -193,7 +191,7 @@ class NodeLoop:
         """Jobs that use checkpoints make one more, within the time they are given."""
         deadline = self._clock.steady() + self._limits.checkpoint_grace_s
         while self._clock.steady() < deadline:
-            if not [head for head in self._executor.heads() if self.ask_to_save(head)]:
+            if not [head for head in self._executor.heads() if self._keeper.ask_to_save(head)]:
                 return
             await asyncio.sleep(self._limits.tick_s)
             self._executor.tick()
@@ -215,7 +213,7 @@ class NodeLoop:
             await self._executor.emptied()
             if self.state is NodeState.DRAINING:
                 await self._reporter.flushed()
-                if not self._held:
+                if not self._table.held:
                     self._done.set()
                     return
             await asyncio.sleep(self._limits.tick_s)
@@ -245,7 +243,7 @@ class NodeLoop:
             self._backoff.reset()
             if request.profile is not None:
                 self._profile_due = False
-            await self.know_key(reply.token)
+            await self._keyring.know(reply.token)
             if not self._handle(reply, asked_at):
                 await asyncio.sleep(self._limits.idle_pause_s)
             wait_ms = max(_WAIT_MIN_MS, min(60_000, reply.interval_ms))
@@ -285,7 +283,7 @@ class NodeLoop:
     def _request(self, *, wait_ms: int, claim: bool, stopping: bool = False) -> NextRequest:
         return NextRequest(
             boot_id=self._boot_id,
-            holding=list(self._held)[:HOLDING_MAX],
+            holding=list(self._table.held)[:HOLDING_MAX],
             running=self._executor.running(),
             wait_ms=wait_ms,
             claim=claim,
@@ -297,26 +295,26 @@ class NodeLoop:
     # ------------------------------------------------------------ what the hub says
     def _handle(self, reply: NextReply, asked_at: float) -> bool:
         """False when not all of it could be followed. What was granted and not begun is then granted again."""
-        fresh = [grant.attempt_id for grant in reply.grants if grant.attempt_id not in self._held]
+        fresh = [grant.attempt_id for grant in reply.grants if grant.attempt_id not in self._table.held]
         try:
             self._follow(reply, asked_at)
         except Exception:  # noqa: BLE001 - one word that cannot be followed must not end the node
             _log.exception("what the hub said could not be followed")
             for attempt_id in fresh:
                 if attempt_id not in self._executor.attempts:
-                    self._held.pop(attempt_id, None)
+                    self._table.drop(attempt_id)
             return False
         return True
 
     def _follow(self, reply: NextReply, asked_at: float) -> None:
         self.last_contact = self._clock.boot_time()
         if self.last_error:
-            self.watcher.say("The hub answers again.")
+            self._watcher.say("The hub answers again.")
         self.last_error = ""
         lease = self.lease
         lease.interval_ms, lease.lease_ms, lease.fence_ms = reply.interval_ms, reply.lease_ms, reply.fence_ms
         lease.renewed_at = max(lease.renewed_at, asked_at)
-        self.on_renewed(lease.deadline())
+        self._fence.set_deadline(lease.deadline())
         self._profile_due = self._profile_due or reply.reregister
         for attempt_id in reply.cancel:
             attempt = self._executor.attempts.get(attempt_id)
@@ -325,37 +323,35 @@ class NodeLoop:
         self.hub_status = reply.status
         self._set_hub_state(reply.state)
         if reply.seen_from is not None:
-            self.on_seen_from(reply.seen_from)
+            self._nearby.note_public_address(reply.seen_from)
         if reply.rules is not None:  # Before the jobs that came with them.
             self._gatekeeper.follow(reply.rules)
             self._rules_at = self.last_contact
         if reply.grants:
             self._take(reply, asked_at)
         if reply.measure:
-            self.on_measure(reply.measure)
+            self._benchmark.request(reply.measure)
         if reply.homecoming is not None:
-            self.on_result_delivery(reply.homecoming)
+            self._result_delivery.request(reply.homecoming)
 
     def _take(self, reply: NextReply, asked_at: float) -> None:
         # By id first: one reply may say the same thing twice too.
         grants = {grant.attempt_id: grant for grant in reply.grants}
-        fresh = [
-            grant for id_, grant in grants.items() if id_ not in self._held and id_ not in self._remembered
-        ]
+        fresh = [grant for id_, grant in grants.items() if not self._table.is_known(id_)]
         if len(fresh) < len(reply.grants):
             _log.warning("the hub granted %d attempts again", len(reply.grants) - len(fresh))
         admission = self._gatekeeper.admit(
             reply.model_copy(update={"grants": fresh}), hub_now_s=self._client.hub_now_s()
         )
         now = self._clock.boot_time()
-        self._held.update((grant.attempt_id, None) for grant in fresh)
+        self._table.hold(grant.attempt_id for grant in fresh)
         self._refusals = self._refusals + 1 if admission.refused else 0
         for attempt_id, why in admission.refused:
             _log.error("refused attempt %s: %s", attempt_id, why)
-            self._report(attempt_id, failed(Reason.NODE_ERROR, f"not run: {why}"))
+            self._reporter.add_result(attempt_id, failed(Reason.NODE_ERROR, f"not run: {why}"))
         for attempt_id, why in admission.forbidden:
             _log.warning("attempt %s may not run here: %s", attempt_id, why)
-            self._report(attempt_id, self._forbidden(why))
+            self._reporter.add_result(attempt_id, self._forbidden(why))
         attempts = [
             Attempt(grant=grant, spec=spec, asked_at=asked_at, received_at=now)
             for grant, spec in admission.accepted
@@ -363,13 +359,13 @@ class NodeLoop:
         if self.state is NodeState.ACTIVE:
             for attempt in attempts:
                 self._log_manifest(attempt)
-                self.watcher.started(attempt)
+                self._watcher.started(attempt)
             self._executor.start(attempts)
             self._work.set()
             return
         reason = Reason.NODE_DRAINING if self.state is NodeState.DRAINING else Reason.GIVEN_BACK
         for attempt in attempts:
-            self._report(attempt.id, returned(reason))
+            self._reporter.add_result(attempt.id, returned(reason))
 
     def _log_manifest(self, attempt: Attempt) -> None:
         """The owner reads here whose job runs and what it may do. Many calls of one function are one line."""
@@ -386,24 +382,6 @@ class NodeLoop:
             return returned(Reason.GIVEN_BACK)
         return failed(Reason.NODE_ERROR, why)
 
-    # ------------------------------------------------------------ reports
-    def on_ending(self, attempt: Attempt, ending: AttemptResult, logs: Sequence[LogText]) -> None:
-        self._report(attempt.id, ending, logs)
-        self.watcher.ended(attempt, ending)
-
-    def _report(self, attempt_id: str, ending: AttemptResult, logs: Sequence[LogText] = ()) -> None:
-        try:
-            report = ending.report(attempt_id)
-        except ValueError as error:  # A result the wire cannot carry, such as one with broken Unicode.
-            report = failed(Reason.EXCEPTION, f"the result cannot be sent: {error}").report(attempt_id)
-        self._reporter.add(report, logs)
-
-    def on_answered(self, attempt_id: str, verdict: Verdict | None) -> None:
-        self._held.pop(attempt_id, None)
-        self._remembered[attempt_id] = None
-        while len(self._remembered) > self._limits.remembered_attempts_max:
-            self._remembered.popitem(last=False)
-
     # ------------------------------------------------------------ time
     async def _tick_loop(self) -> None:
         while True:
@@ -415,13 +393,13 @@ class NodeLoop:
                     async with asyncio.timeout(_IDLE_TICK_S):
                         await self._work.wait()
             try:
-                self._fence()
+                self._stop_unrenewed()
                 if self._executor.tick() or self._progress_changed():
                     self._beat.set()
             except Exception:  # noqa: BLE001 - one bad look at the clock must not end the node
                 _log.exception("a tick failed")
 
-    def _fence(self) -> None:
+    def _stop_unrenewed(self) -> None:
         """Stop what the hub may already have given to another node."""
         now = self._clock.boot_time()
         lost_after_s = self.lease.lost_after_s()

@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
+from computepool.agent.execution.attempt_result import AttemptResult, failed
 from computepool.agent.hub_link.hub_client import Backoff, HubClient
 from computepool.agent.hub_link.identity import Identity
 from computepool.agent.hub_link.outbox import Batch, Outbox
 from computepool.core.errors import ComputePoolError, OutOfSpace, RateLimited, Unauthenticated, Unavailable
-from computepool.core.jobs.lifecycle import Verdict
+from computepool.core.jobs.lifecycle import Reason, Verdict
 from computepool.protocol.nodes.nodes import REPORTS_MAX, CompleteRequest, LogsRequest, LogText, Report
 
 _log = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ _NO_SIGNATURE = "A" * 86
 _RETRY = (Unavailable, RateLimited, Unauthenticated, OutOfSpace)
 
 #: Called once per report, when the hub has answered it or it was given up (None).
-Answered = Callable[[str, Verdict | None], None]
+OnAnswer = Callable[[str, Verdict | None], None]
 
 
 class Reporter:
@@ -44,15 +45,15 @@ class Reporter:
         *,
         clock: AgentClock,
         limits: AgentLimits,
-        answered: Answered,
-        busy: Callable[[], bool],
+        on_answer: OnAnswer,
+        is_busy: Callable[[], bool],
     ) -> None:
         self._client = client
         self._outbox = outbox
         self._identity = identity
         self._limits = limits
-        self._answered = answered
-        self._busy = busy
+        self._on_answer = on_answer
+        self._is_busy = is_busy
         self._clock = clock
         self._sent_at = clock.steady()
         self._backoff = Backoff(clock, limits)
@@ -71,6 +72,13 @@ class Reporter:
         self._queue.append((report, logs))
         self._idle.clear()
         self._wake.set()
+
+    def add_result(self, attempt_id: str, result: AttemptResult, logs: Sequence[LogText] = ()) -> None:
+        try:
+            report = result.report(attempt_id)
+        except ValueError as error:  # The wire cannot carry it: broken Unicode, for example.
+            report = failed(Reason.EXCEPTION, f"the result cannot be sent: {error}").report(attempt_id)
+        self.add(report, logs)
 
     def load(self) -> list[str]:
         """Take up what an earlier run left; the attempts' ids, which this node still holds."""
@@ -104,7 +112,7 @@ class Reporter:
     # ------------------------------------------------------------ batches
     async def _collect(self) -> None:
         left_s = self._sent_at + self._limits.busy_gap_s - self._clock.steady()
-        if left_s > 0 and self._busy() and len(self._queue) < self._limits.batch_reports_max:
+        if left_s > 0 and self._is_busy() and len(self._queue) < self._limits.batch_reports_max:
             await asyncio.sleep(left_s)
         self._sent_at = self._clock.steady()
 
@@ -206,8 +214,8 @@ class Reporter:
     def _receive_verdict(self, attempt_id: str, verdict: Verdict) -> None:
         if verdict in (Verdict.CONFLICT, Verdict.FOREIGN):
             _log.warning("the hub answered %s for attempt %s", verdict, attempt_id)
-        self._answered(attempt_id, verdict)
+        self._on_answer(attempt_id, verdict)
 
     def _give_up(self, attempt_ids: set[str]) -> None:
         for attempt_id in attempt_ids:
-            self._answered(attempt_id, None)
+            self._on_answer(attempt_id, None)

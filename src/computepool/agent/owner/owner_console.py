@@ -54,7 +54,11 @@ _COMMANDS = (
 
 
 class Watcher:
-    """Told what happens on a node. This one tells nobody."""
+    """Hears what happens on a node. This one shows it to nobody."""
+
+    async def greet(
+        self, config: AgentConfig, profile: Profile, *, identity: Identity, client: HubClient
+    ) -> None: ...
 
     def started(self, attempt: Attempt) -> None: ...
 

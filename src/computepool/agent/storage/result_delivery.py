@@ -80,7 +80,7 @@ class ResultDelivery:
         self._slots = asyncio.Semaphore(limits.transfers_max)
         self._swept = False
 
-    def want(self, group_ids: Iterable[str]) -> None:
+    def request(self, group_ids: Iterable[str]) -> None:
         """What the hub says waits for this node: nothing else does any more."""
         wanted = {group_id for group_id in group_ids if _ID.fullmatch(group_id)}
         for group_id, task in list(self._tasks.items()):

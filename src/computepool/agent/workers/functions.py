@@ -11,7 +11,8 @@ from pathlib import Path
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.execution.attempt_result import AttemptResult, BadJob, FolderFull, failed, of_exit
-from computepool.agent.execution.attempts import Attempt, Interrupted, OutputSink
+from computepool.agent.execution.attempts import Attempt, Interrupted
+from computepool.agent.execution.job_logs import OutputSink
 from computepool.agent.execution.lanes import AttemptLane
 from computepool.agent.execution.logs import STDERR
 from computepool.agent.execution.staging import (
@@ -120,7 +121,7 @@ class FunctionRunner:
             if worker is None or not worker.willing or worker.key != key or self._pool.is_worn_out(worker):
                 self.release(lane)
                 worker = lane.worker = await attempt.prepare(
-                    self._pool.take(key, lane.cpu_ids, note=partial(self._sink.note, attempt))
+                    self._pool.take(key, lane.cpu_ids, note=partial(self._sink.logs.note, attempt))
                 )
                 worker.pin(lane.cpu_ids, lane.cores)
             call = await self._offered(attempt, worker)
@@ -147,13 +148,11 @@ class FunctionRunner:
     def _watch(self, attempt: Attempt, call: Call, worker: WorkerHandle) -> None:
         attempt.kill = partial(worker.stop_call, call)
         if worker.ready:
-            attempt.started_at = self._clock.steady()
-        else:
-            worker.on_ready = partial(self._on_ready, attempt)
+            self._start_clock(attempt)
         if attempt.stop is not None:
             attempt.kill(Status.CANCELLED)
 
-    def _on_ready(self, attempt: Attempt) -> None:
+    def _start_clock(self, attempt: Attempt) -> None:
         attempt.started_at = self._clock.steady()
 
     def _feed_ahead(self, lane: AttemptLane, worker: WorkerHandle) -> None:
@@ -216,6 +215,7 @@ class FunctionRunner:
             future=asyncio.get_running_loop().create_future(),
             brings=None if function is None else spec.digest,
             on_output=partial(self._sink, attempt),
+            on_ready=partial(self._start_clock, attempt),
         )
 
     def _drop_worker(self, lane: AttemptLane) -> None:

@@ -111,7 +111,6 @@ class WorkerPool:
             await place_inputs(self._cache, key.inputs, workdir)
             proxy = await self._job_environment.open_network(key.net, label=f"a worker of {key.account}")
             worker = self._spawn(key, workdir, provision, proxy=proxy, cpu_ids=cpu_ids)
-            worker.proxy = proxy
         except BaseException:
             if proxy is not None:
                 proxy.close()
@@ -119,7 +118,6 @@ class WorkerPool:
             self._sweeper.remove(workdir)
             raise
         self._all[worker] = provision
-        worker.on_closed = lambda: self._on_closed(worker)
         return worker
 
     def _spawn(
@@ -173,7 +171,9 @@ class WorkerPool:
             theirs=theirs,
             files=files,
             workdir=workdir,
+            proxy=proxy,
             clock=self._clock,
+            on_closed=self._on_closed,
         )
 
     def _make_room(self) -> None:

@@ -92,6 +92,7 @@ class Call:
     #: The digest of the function that this message brings along, if it does.
     brings: str | None
     on_output: OnOutput
+    on_ready: Callable[[], None]  #: the worker, which was starting when the call was sent, begins with it
     sent_at: float = 0.0
 
 
@@ -107,7 +108,9 @@ class WorkerHandle:
         theirs: socket.socket,
         files: tuple[int, int],
         workdir: Path,
+        proxy: EgressProxy | None,
         clock: AgentClock,
+        on_closed: Callable[[WorkerHandle], None],
     ) -> None:
         self.key = key
         self.workdir = workdir
@@ -118,13 +121,12 @@ class WorkerHandle:
         self.last_call_s: float | None = None
         self.functions: set[str] = set()
         self.ended: Exit | None = None
-        self.proxy: EgressProxy | None = None  #: of those that listed hosts; closed with the worker
+        self.proxy = proxy  #: of those that listed hosts; closed with the worker
         self.cheated = (
             False  #: the function in it spoke to the agent in the worker's name, or kept it from speaking
         )
         self.late = False  #: it was ended because it was not ready in time
-        self.on_ready: Callable[[], None] | None = None
-        self.on_closed: Callable[[], None] | None = None
+        self._on_closed = on_closed
         self._process = process
         self._pinned: tuple[tuple[int, ...], float] = ((), 0.0)
         self._channel = channel
@@ -233,6 +235,11 @@ class WorkerHandle:
         if self.ended is None:
             self._process.kill(status)
 
+    def give_up(self) -> None:
+        """End a worker that was not ready in time."""
+        self.late = True
+        self.kill(Status.SANDBOX_ERROR)
+
     def stop_call(self, call: Call, status: Status) -> None:
         """Only by ending the worker, but not the next call in its place."""
         self._on_answers()
@@ -312,8 +319,8 @@ class WorkerHandle:
                 return False  # A second one would restart the clock of the call that runs.
             self.ready = True
             self._last_answer_at = self._clock.steady()
-            if self.on_ready is not None:
-                self.on_ready()
+            if self._calls:
+                self._calls[0].on_ready()
             return True
         if not self._calls or self._calls[0].seq != seq:
             return False
@@ -382,8 +389,7 @@ class WorkerHandle:
         for place, call in enumerate(calls):
             if not call.future.done():
                 call.future.set_result(Lost(ended, started=started and place == 0))
-        if self.on_closed is not None:
-            self.on_closed()
+        self._on_closed(self)
 
     def _died_before_the_call(self) -> bool:
         """Whether even the first call was sent to a worker that was dead already, which nobody had noticed.
