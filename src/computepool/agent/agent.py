@@ -238,7 +238,7 @@ class Agent:
             work_dir=self._config.work_dir,
             clock=self._clock,
             is_idle=lambda: not self._executor.attempts,
-            wait_until_idle=self._executor.emptied,
+            wait_until_idle=self._executor.wait_until_idle,
         )
 
     def _make_loop(self, table: AttemptTable, keeper: CheckpointKeeper) -> NodeLoop:
@@ -288,12 +288,12 @@ class Agent:
                 task.result()
             if stopping in done:
                 _log.info("stopping: giving back what has not started")
-                self._watcher.say("Stopping: what runs is given back, and runs elsewhere.")
+                self._watcher.show("Stopping: what runs is given back, and runs elsewhere.")
                 main.cancel()
             await self.loop.wind_down()
             if self._leaving:
                 await departure.leave(self._client, self._config)
-                self._watcher.say("Left the pool.")
+                self._watcher.show("Left the pool.")
         finally:
             await self._control.close()
             for task in (main, stopping, *helpers):
@@ -353,7 +353,7 @@ class Agent:
 
     async def _status_with_name(self) -> dict[str, Any]:
         """With the name of its owner, which only the hub knows; asked for once, and not for long."""
-        if not self._owner_name and self._connected():
+        if not self._owner_name and self._is_connected():
             with contextlib.suppress(ComputePoolError, TimeoutError):
                 async with asyncio.timeout(_NAME_TIMEOUT_S):
                     self._owner_name = (await self._client.own_node()).owner_name
@@ -373,7 +373,7 @@ class Agent:
             "state": self._status().label,
             "level": self._machine.sandbox.level.label,
             "network": self._config.network,
-            "connected": self._connected(),
+            "connected": self._is_connected(),
             "last_contact_s": None if contact is None else round(seen_now - contact, 1),
             "last_error": loop.last_error,
             "clock_offset_ms": self._client.offset_ms,
@@ -399,13 +399,13 @@ class Agent:
             "why_idle": self._why_idle(),
         }
 
-    def _connected(self) -> bool:
+    def _is_connected(self) -> bool:
         contact = self.loop.last_contact
         return contact is not None and self._clock.boot_time() - contact < self.loop.lease.lease_ms / 1000
 
     def _status(self) -> NodeStatus:
         """The same word as at the hub, also for what only the hub knows: the price, and how its jobs ended."""
-        rest = rest_reason(self.loop.state, Contact(heard=self._connected()), cooling=False)
+        rest = rest_reason(self.loop.state, Contact(heard=self._is_connected()), cooling=False)
         if rest is None and self.loop.hub_status in _HUB_KNOWS:
             return NodeStatus(self.loop.hub_status)
         return node_status(rest, banned=False, floor_met=True, jobs=len(self._executor.attempts))

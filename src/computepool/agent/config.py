@@ -26,9 +26,8 @@ class AgentLimits:
     """Named maximums and periods. Tests scale them down; owners rarely need to touch them."""
 
     # logs
-    log_bytes_max: int = (
-        5_000_000  #: sent per attempt, LOG_SENT_MIN at least; the rest is dropped, and a line says so
-    )
+    #: Sent per attempt, LOG_SENT_MIN at least; the rest is dropped, and a line says so.
+    log_bytes_max: int = 5_000_000
     output_bytes_max: int = 256 * MIB  #: an attempt that writes more to stdout and stderr is ended
     log_chunk_max: int = 64 * KIB
     log_pending_chunks_max: int = 1_024  #: from so many on, the order of the two streams is not kept
@@ -86,9 +85,8 @@ class AgentLimits:
     # what the owner sees
     console_lines_max: int = 8  #: about jobs in a terminal, in each window; the rest is counted
     console_window_s: float = 2.0
-    agent_log_bytes: int = (
-        5_000_000  #: of the log in the node's folder, before it begins anew; one more is kept
-    )
+    #: Of the log in the node's folder, before it begins anew; one more is kept.
+    agent_log_bytes: int = 5_000_000
     # warm workers
     workers_max: int = 64
     worker_idle_s: float = 60.0
@@ -107,9 +105,8 @@ class AgentLimits:
     net_ipv6_site_bits: int = 56  #: providers hand out IPv6 in such blocks: one of them is one household
     # environments
     environments_max: int = 32
-    environments_bytes_max: int = (
-        50 * GIB
-    )  #: of all together; those that were not used for the longest time go
+    #: Of all together; those that were not used for the longest time go.
+    environments_bytes_max: int = 50 * GIB
     environment_bytes_max: int = 12 * GIB  #: of one, and of what its installation writes
     environment_install_s: float = 900.0
     environment_memory_mb: int = 2_048  #: for its installation, as the next three
@@ -151,9 +148,8 @@ class AgentConfig:
     package_index: str = ""  #: address of the index that jobs' packages come from; empty: uv's own
     package_index_hosts: tuple[str, ...] = ()  #: host:port of its files; none: those that the index names
     fetch_python: bool = False  #: run jobs with other minor versions of Python, which uv downloads
-    python_mirror: str = (
-        ""  #: where uv gets them: an address, or a list of downloads (.json); empty: uv's own
-    )
+    #: Where uv gets them: an address, or a list of downloads (.json); empty: uv's own.
+    python_mirror: str = ""
     kept: tuple[str, ...] = ()  #: fields whose values are those of an earlier start (saved_options.py)
     limits: AgentLimits = AgentLimits()
 

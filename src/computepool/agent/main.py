@@ -51,7 +51,7 @@ def run(config: AgentConfig, *, console: bool = False) -> None:
     watcher = OwnerConsole(clock=SystemAgentClock(), limits=config.limits) if console else Watcher()
     if console:
         owner_console.log_to_file(config.data_dir, watcher, limits=config.limits, format=_FORMAT)
-        watcher.say("Looking at this machine, and testing its sandbox ...")
+        watcher.show("Looking at this machine, and testing its sandbox ...")
     else:
         plain_log.configure(logging.INFO, format=_FORMAT)
     logging.getLogger("httpx2").setLevel(logging.WARNING)
@@ -155,7 +155,7 @@ async def enrol(config: AgentConfig, profile: Profile, client: HubClient, *, clo
             raise Conflict(f"The node could not be enrolled: {error.detail}") from error
         except ComputePoolError as error:
             raise type(error)(f"The node could not be enrolled: {error.detail}", field=error.field) from error
-    identity = identities.enrolled(reply, key, hub_url=client.url)
+    identity = identities.from_reply(reply, key, hub_url=client.url)
     identities.save(identity, config.identity_path)
     key_path.unlink(missing_ok=True)
     client.identify(identity)

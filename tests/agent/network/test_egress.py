@@ -155,8 +155,8 @@ class TestTheProxy:
             assert "Proxy-" not in head
             assert proxy.received > 2 * len(BODY)
             assert 0 < proxy.sent < 500
-            assert proxy.take() == (proxy.received, proxy.sent)
-            assert proxy.used() == (0, 0)
+            assert proxy.take_bytes_used() == (proxy.received, proxy.sent)
+            assert proxy.bytes_used() == (0, 0)
 
     @pytest.mark.parametrize(
         "where", ["other.test:{port}", "site.test:{other}", "127.0.0.1:{port}", "a.site.test:{port}"]

@@ -88,16 +88,16 @@ class AttemptResult:
             )
 
 
-def failed(reason: Reason, error: str) -> AttemptResult:
+def failed_result(reason: Reason, error: str) -> AttemptResult:
     return AttemptResult(outcome=Outcome.FAILED, reason=reason, error=error)
 
 
-def returned(reason: Reason, error: str | None = None) -> AttemptResult:
+def returned_result(reason: Reason, error: str | None = None) -> AttemptResult:
     """Never started here, or stopped for the node's own sake: the hub gives it to another node at no cost."""
     return AttemptResult(outcome=Outcome.RETURNED, reason=reason, error=error)
 
 
-def cancelled() -> AttemptResult:
+def cancelled_result() -> AttemptResult:
     return AttemptResult(outcome=Outcome.CANCELLED, reason=Reason.CANCELLED_BY_USER)
 
 
@@ -121,9 +121,9 @@ def of_exit(ended: Exit, *, stderr_tail: str) -> AttemptResult:
     if ended.status is Status.EXIT:
         last = stderr_tail.rstrip().rpartition("\n")[2]
         if ended.code in (1, 126, 127) and last.startswith(_CANNOT_RUN):
-            return failed(Reason.BAD_JOB, last)
+            return failed_result(Reason.BAD_JOB, last)
         if ended.detail:  # The sandbox itself says that the program never began.
-            return failed(Reason.BAD_JOB, ended.detail)
+            return failed_result(Reason.BAD_JOB, ended.detail)
         sentence = f"exit code {ended.code}" + (f": {last}" if last else "")
         return AttemptResult(
             outcome=Outcome.FAILED, reason=Reason.EXIT_NONZERO, exit_code=ended.code, error=sentence

@@ -9,8 +9,14 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from computepool.agent.execution.attempt_result import LEASE_LOST, AttemptResult, cancelled, failed, returned
-from computepool.agent.execution.load import Load, Untold
+from computepool.agent.execution.attempt_result import (
+    LEASE_LOST,
+    AttemptResult,
+    cancelled_result,
+    failed_result,
+    returned_result,
+)
+from computepool.agent.execution.load import Load, UnsentLoads
 from computepool.agent.execution.logs import LogBuffer
 from computepool.agent.execution.specs import PreparedSpec
 from computepool.agent.network.egress import EgressProxy
@@ -38,17 +44,17 @@ class Stop(Enum):
     LEASE_LOST = "lease_lost"  #: the hub was not heard of for too long and may have given it to another node
     DRAINING = "draining"  #: this agent stops
 
-    def ending(self) -> AttemptResult:
+    def result(self) -> AttemptResult:
         if self is Stop.CANCELLED:
-            return cancelled()
+            return cancelled_result()
         if self is Stop.LEASE_LOST:
-            return failed(Reason.LEASE_LOST, LEASE_LOST)
-        return returned(Reason.NODE_DRAINING)
+            return failed_result(Reason.LEASE_LOST, LEASE_LOST)
+        return returned_result(Reason.NODE_DRAINING)
 
-    def ending_unstarted(self) -> AttemptResult:
+    def result_unstarted(self) -> AttemptResult:
         if self is Stop.CANCELLED:
-            return cancelled()
-        return returned(Reason.NODE_DRAINING if self is Stop.DRAINING else Reason.GIVEN_BACK)
+            return cancelled_result()
+        return returned_result(Reason.NODE_DRAINING if self is Stop.DRAINING else Reason.GIVEN_BACK)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -63,7 +69,7 @@ class Attempt:
     log: LogBuffer | None = None
     call: Call | None = None  #: a function call that a worker already has
     announced: bool = False  #: the hub was told that it is running
-    told_progress: float | None = None
+    sent_progress: float | None = None
     timed_out: bool = False
     usage: Usage | None = None  #: as last measured
     gpu_ms: float = 0.0
@@ -74,7 +80,8 @@ class Attempt:
     process: sandbox.Process | None = None  #: of a command or script, while it runs
     cpu_ids: tuple[int, ...] = ()  #: reserved for it when it starts
     load: Load | None = None  #: as last measured
-    untold: Untold = field(default_factory=Untold)  #: what was measured since the hub last heard of it
+    #: What was measured since the hub last heard of it.
+    unsent_loads: UnsentLoads = field(default_factory=UnsentLoads)
 
     @property
     def id(self) -> str:
@@ -101,9 +108,9 @@ class Attempt:
     def progress(self) -> float | None:
         return None if self.log is None else self.log.progress
 
-    def measured(self, used: sandbox.ProcessUsage) -> Usage:
+    def total_usage(self, used: sandbox.ProcessUsage) -> Usage:
         """For the report: what the sandbox saw, and what only the agent knows."""
-        received, sent = (0, 0) if self.proxy is None else self.proxy.used()
+        received, sent = (0, 0) if self.proxy is None else self.proxy.bytes_used()
         return Usage(
             wall_ms=used.wall_ms,
             cpu_ms=used.cpu_ms,

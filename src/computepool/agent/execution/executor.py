@@ -16,14 +16,14 @@ from computepool.agent.execution.attempt_result import (
     BadJob,
     FolderFull,
     StagingFailed,
-    failed,
-    returned,
+    failed_result,
+    returned_result,
 )
 from computepool.agent.execution.attempt_table import AttemptTable
 from computepool.agent.execution.attempts import Attempt, Interrupted, Stop
 from computepool.agent.execution.job_calls import CallRelay
 from computepool.agent.execution.lanes import AttemptLane, Slots
-from computepool.agent.execution.load import FIRST_WORD, Load
+from computepool.agent.execution.load import FIRST_COMPARABLE, Load
 from computepool.agent.execution.logs import LogShipper
 from computepool.agent.execution.processes import ProcessRunner
 from computepool.agent.hardware.gpus import GpuMeter
@@ -71,8 +71,8 @@ class Executor:
         self._watcher = watcher
         self._lanes: dict[str, AttemptLane] = {}
         self._patrolled_at = clock.steady()
-        self._emptied = asyncio.Event()
-        self._emptied.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     # ------------------------------------------------------------ what the loop asks for
     @property
@@ -101,8 +101,8 @@ class Executor:
                 progress=head.progress,
                 usage=head.usage,
                 cpu_ids=list(lane.cpu_ids),
-                load=None if head.load is None or head.load.looks < FIRST_WORD else head.load.wire(now),
-                earlier=head.untold.take(now, young=self._is_young(head, now)),
+                load=None if head.load is None or head.load.looks < FIRST_COMPARABLE else head.load.wire(now),
+                earlier=head.unsent_loads.take(now, young=self._is_young(head, now)),
             )
             for lane, head in self.lanes()
             if head.announced
@@ -121,7 +121,7 @@ class Executor:
                 lane.task = asyncio.create_task(self._run_lane(lane))
             lane.waiting.append(attempt)
         if self._attempts:
-            self._emptied.clear()
+            self._idle.clear()
 
     def stop(self, attempt: Attempt, why: Stop) -> None:
         """End one attempt, started or not."""
@@ -130,7 +130,7 @@ class Executor:
         attempt.stop = why
         lane = self._lanes[attempt.grant.lane]
         if lane.withdraw(lambda waiting: waiting is attempt):
-            self._end(attempt, why.ending_unstarted())
+            self._end(attempt, why.result_unstarted())
         elif lane.head is attempt:
             lane.recall()  # The worker may be about to start the next one: that must not die with it.
             attempt.end(Status.CANCELLED)
@@ -140,9 +140,9 @@ class Executor:
         for lane in self._lanes.values():
             self._give_back(lane, reason)
 
-    async def emptied(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Until nothing is waiting or running."""
-        await self._emptied.wait()
+        await self._idle.wait()
 
     async def close(self) -> None:
         for lane in list(self._lanes.values()):
@@ -177,30 +177,30 @@ class Executor:
 
     async def _run(self, attempt: Attempt, lane: AttemptLane) -> AttemptResult:
         if attempt.stop is not None and attempt.call is None:
-            return attempt.stop.ending_unstarted()
+            return attempt.stop.result_unstarted()
         try:
             if attempt.spec.kind in CALLED:
                 ending = await self._functions.run(attempt, lane)
             else:
                 ending = await self._processes.run(attempt)
         except Interrupted:
-            return attempt.stop.ending_unstarted() if attempt.stop else returned(Reason.GIVEN_BACK)
+            return attempt.stop.result_unstarted() if attempt.stop else returned_result(Reason.GIVEN_BACK)
         except (BadJob, BadCommand) as error:
-            return failed(Reason.BAD_JOB, str(error))
+            return failed_result(Reason.BAD_JOB, str(error))
         except FolderFull as error:
-            return failed(Reason.OUTPUT_LIMIT, str(error))
+            return failed_result(Reason.OUTPUT_LIMIT, str(error))
         except StagingFailed as error:
-            return failed(Reason.STAGING_FAILED, str(error))
+            return failed_result(Reason.STAGING_FAILED, str(error))
         except ComputePoolError as error:
-            return failed(Reason.STAGING_FAILED, f"the hub did not take the result: {error.detail}")
+            return failed_result(Reason.STAGING_FAILED, f"the hub did not take the result: {error.detail}")
         except SandboxError as error:
-            return failed(Reason.NODE_ERROR, f"the sandbox failed: {error}")
+            return failed_result(Reason.NODE_ERROR, f"the sandbox failed: {error}")
         except Exception as error:  # noqa: BLE001 - whatever broke, the hub must hear that this attempt did not run
             _log.exception("attempt %s failed in the agent", attempt.id)
-            return failed(Reason.NODE_ERROR, f"the agent failed: {type(error).__name__}: {error}")
-        return self._judged(attempt, ending)
+            return failed_result(Reason.NODE_ERROR, f"the agent failed: {type(error).__name__}: {error}")
+        return self._judge(attempt, ending)
 
-    def _judged(self, attempt: Attempt, ending: AttemptResult) -> AttemptResult:
+    def _judge(self, attempt: Attempt, ending: AttemptResult) -> AttemptResult:
         """A stop by the agent explains an end better than the signal it used. What was finished stays finished, unless
         its money ended first: a job of milliseconds may be over before the clock is looked at.
         """
@@ -210,26 +210,26 @@ class Executor:
         ):
             why = f"stopped after {attempt.longest_s:g} s: that is how long its budget lasts at its price"
             ran_ms, usage = ending.ran_ms, ending.usage
-            ending = failed(Reason.BUDGET_SPENT, why)
+            ending = failed_result(Reason.BUDGET_SPENT, why)
             ending.ran_ms, ending.usage = ran_ms, usage
         if attempt.stop is None or ending.outcome in (Outcome.SUCCEEDED, Outcome.MOVED):
             ending.name_limit(memory_mb=attempt.spec.limits.memory_mb, timeout_s=attempt.spec.timeout_s)
             return ending
-        judged = attempt.stop.ending()
+        judged = attempt.stop.result()
         judged.ran_ms, judged.usage = ending.ran_ms, ending.usage
         return judged
 
     def _end(self, attempt: Attempt, ending: AttemptResult, logs: Sequence[LogText] = ()) -> None:
         del self._attempts[attempt.id]
-        ending.loads = tuple(attempt.untold.take(self._clock.steady()))
+        ending.loads = tuple(attempt.unsent_loads.take(self._clock.steady()))
         self._reporter.add_result(attempt.id, ending, logs)
-        self._watcher.ended(attempt, ending)
+        self._watcher.on_end(attempt, ending)
         if not self._attempts:
-            self._emptied.set()
+            self._idle.set()
 
     def _give_back(self, lane: AttemptLane, reason: Reason) -> None:
         for attempt in lane.withdraw(lambda _: True):
-            self._end(attempt, returned(reason))
+            self._end(attempt, returned_result(reason))
 
     # ------------------------------------------------------------ time
     def tick(self) -> bool:
@@ -289,7 +289,7 @@ class Executor:
                 cards = self._meter.look(head.grant.gpus)
                 head.gpu_ms += 0 if cards is None else cards.busy * elapsed_s * 1000
             if head.announced and (process := lane.process()) is not None:
-                head.load = Load.seen(process, now, head.load, cards=cards)
-                head.untold.add(head.load)
-                news = news or head.load.looks == FIRST_WORD
+                head.load = Load.measure(process, now, head.load, cards=cards)
+                head.unsent_loads.add(head.load)
+                news = news or head.load.looks == FIRST_COMPARABLE
         return news

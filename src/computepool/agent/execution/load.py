@@ -10,9 +10,9 @@ from computepool.agent.sandbox.base import Process
 from computepool.protocol.nodes.nodes import LoadModel
 
 #: The look at an attempt's processes that is worth telling: it says how busy they are.
-FIRST_WORD = 2
+FIRST_COMPARABLE = 2
 #: Looks that wait to be told, at most; then neighbours are taken together.
-_UNTOLD_MAX = 8
+_UNSENT_MAX = 8
 #: Between two of them.
 _GAP_S = 1.9
 
@@ -29,7 +29,7 @@ class Load:
     looks: int = 1  #: how often it was measured; the first one has nothing to compare with
 
     @classmethod
-    def seen(
+    def measure(
         cls, process: Process, now: float, before: Load | None, *, cards: CardLoad | None = None
     ) -> Load:
         used = process.usage()
@@ -73,7 +73,7 @@ def _higher(one: int | None, other: int | None) -> int | None:
     return max((value for value in (one, other) if value is not None), default=None)
 
 
-class Untold:
+class UnsentLoads:
     """Looks that the hub has not heard of: few, with the peaks of those that were left out."""
 
     __slots__ = ("_looks",)
@@ -82,13 +82,13 @@ class Untold:
         self._looks: list[Load] = []
 
     def add(self, load: Load) -> None:
-        if load.looks < FIRST_WORD:
+        if load.looks < FIRST_COMPARABLE:
             return
         if len(self._looks) > 1 and load.at - self._looks[-2].at < _GAP_S:
             self._looks[-1] = load.with_peaks(self._looks[-1])
         else:
             self._looks.append(load)
-        if len(self._looks) > _UNTOLD_MAX:
+        if len(self._looks) > _UNSENT_MAX:
             pairs = zip_longest(self._looks[::2], self._looks[1::2])
             self._looks = [one if two is None else two.with_peaks(one) for one, two in pairs]
 

@@ -104,7 +104,7 @@ class LogBuffer:
         self._sha = hashlib.sha256()
         self._chars = 0
         self._known = True
-        self._said: bytearray | None = bytearray()
+        self._printed: bytearray | None = bytearray()
         self._follows = False
         if printed != b"":
             self.follow_on(printed)
@@ -118,8 +118,8 @@ class LogBuffer:
             return
         self._follows = True
         self._known = printed is not None
-        self._count(self._decoded(STDOUT, printed or b""))
-        self._said = None if printed is None else bytearray(printed)
+        self._count(self._decode(STDOUT, printed or b""))
+        self._printed = None if printed is None else bytearray(printed)
 
     def note(self, text: str) -> None:
         """A line of the agent's own: not among what was printed, which is counted and compared, nor the job's last words."""
@@ -133,17 +133,17 @@ class LogBuffer:
         """`skipped`: bytes that followed and were not even read; only when more was read than is kept."""
         self.seen_bytes += len(data) + skipped
         if stream == STDOUT:
-            data = self._without_progress(data)
+            data = self._without_signals(data)
             self._remember(data)
         else:
             self.stderr_tail = (self.stderr_tail + data[-_TAIL:].decode(errors="replace"))[-_TAIL:]
-        self._take_in(stream, self._decoded(stream, data))
+        self._receive(stream, self._decode(stream, data))
 
-    def _decoded(self, stream: str, data: bytes, *, final: bool = False) -> str:
+    def _decode(self, stream: str, data: bytes, *, final: bool = False) -> str:
         # A database text cannot hold NUL, and no terminal shows it.
         return self._decoders[stream].decode(data, final).replace("\x00", "\ufffd")
 
-    def _take_in(self, stream: str, text: str) -> None:
+    def _receive(self, stream: str, text: str) -> None:
         if stream == STDOUT:
             self._count(text)
         self._keep(stream, text)
@@ -154,12 +154,12 @@ class LogBuffer:
         self._chars += len(text)
 
     def _remember(self, data: bytes) -> None:
-        if self._said is not None:
-            self._said += data
-            if len(self._said) > self._limits.checkpoint_printed_max:
-                self._said = None
+        if self._printed is not None:
+            self._printed += data
+            if len(self._printed) > self._limits.checkpoint_printed_max:
+                self._printed = None
 
-    def printed(self) -> PrintedDigest | None:
+    def printed_digest(self) -> PrintedDigest | None:
         """Names all of standard output but the progress lines; no more of it comes."""
         self._end(STDOUT)
         return PrintedDigest(self._sha.hexdigest(), self._chars) if self._known else None
@@ -173,7 +173,7 @@ class LogBuffer:
         held = b""
         if stream == STDOUT:
             held, self._held = self._held, b""
-        self._take_in(stream, self._decoded(stream, held, final=True))
+        self._receive(stream, self._decode(stream, held, final=True))
 
     @property
     def fits_report(self) -> bool:
@@ -192,15 +192,15 @@ class LogBuffer:
             if chunks and chars_max < 0:
                 break
             self.pending_chars -= size
-            chunks.append(self._returned.popleft() if self._returned else self._numbered())
+            chunks.append(self._returned.popleft() if self._returned else self._next_chunk())
         return chunks
 
-    def _numbered(self) -> LogText:
+    def _next_chunk(self) -> LogText:
         stream, text = self._pending.popleft()
         seq, self._next_seq = self._next_seq, self._next_seq + 1
-        return LogText(attempt_id=self.attempt_id, stream=stream, text=self._closed(text, stream), seq=seq)
+        return LogText(attempt_id=self.attempt_id, stream=stream, text=self._seal_text(text, stream), seq=seq)
 
-    def _closed(self, text: str, stream: str) -> str:
+    def _seal_text(self, text: str, stream: str) -> str:
         if self._seal is None:
             return text
         about = sealing.log_about(self._seal.job_id, self.attempt_id, stream)
@@ -245,7 +245,7 @@ class LogBuffer:
         places = range(-1, -min(depth, len(self._pending)) - 1, -1)
         return next((place for place in places if self._pending[place][0] == stream), None)
 
-    def _without_progress(self, data: bytes) -> bytes:
+    def _without_signals(self, data: bytes) -> bytes:
         if not self._held and b"::" not in data and not (self._line_start and data.startswith(b":")):
             self._line_start = data.endswith(b"\n")
             held_from = data.rfind(b"\n") + 1
@@ -259,15 +259,15 @@ class LogBuffer:
             if self._line_start and line.startswith(_PROGRESS) and line.endswith(b"\n"):
                 self._set_progress(line[len(_PROGRESS) :])
                 continue
-            if looks and (found := self._looks_asked(line)) is not None:
+            if looks and (found := self._match_request(line)) is not None:
                 looks -= 1
-                if self._names_one(found):
+                if self._is_genuine(found):
                     kept.append(line[: found.start()])
                     self._line_start = self._line_start and found.start() == 0
                     if found["call"] is not None:
                         self.called.append(found["call"].decode())
                         continue
-                    self._ask(found)
+                    self._add_request(found)
                     asked_at = len(kept)
                     continue
             if self._line_start and _may_become_signal(line):
@@ -276,27 +276,27 @@ class LogBuffer:
             kept.append(line)
             self._line_start = line.endswith(b"\n")
         if asked_at is not None:  # Only the newest counts, and a copy for each would be the agent's memory.
-            self.asked[-1] = replace(self.asked[-1], printed=self._said_before(kept[:asked_at]))
+            self.asked[-1] = replace(self.asked[-1], printed=self._printed_before(kept[:asked_at]))
         return b"".join(kept)
 
-    def _looks_asked(self, line: bytes) -> re.Match[bytes] | None:
+    def _match_request(self, line: bytes) -> re.Match[bytes] | None:
         if not (self._is_mark or self._is_call) or not line.endswith(b"\n") or b"::" not in line:
             return None
         return _ASKED.search(line, max(0, len(line) - _ASKED_LINE_MAX))
 
-    def _names_one(self, found: re.Match[bytes]) -> bool:
+    def _is_genuine(self, found: re.Match[bytes]) -> bool:
         if found["call"] is not None:
             return self._is_call is not None and self._is_call(found["call"].decode())
         name, moves = found["name"] or found["moving"], found["host"] is not None
         return self._is_mark is not None and self._is_mark(name.decode(), moves)
 
-    def _said_before(self, kept: list[bytes]) -> bytes | None:
-        if self._said is None:
+    def _printed_before(self, kept: list[bytes]) -> bytes | None:
+        if self._printed is None:
             return None
-        said = bytes(self._said) + b"".join(kept)
+        said = bytes(self._printed) + b"".join(kept)
         return said if len(said) <= self._limits.checkpoint_printed_max else None
 
-    def _ask(self, found: re.Match[bytes]) -> None:
+    def _add_request(self, found: re.Match[bytes]) -> None:
         if found["host"] is not None:
             host = found["host"].decode(errors="replace").strip()
             self.asked.append(CheckpointLine(found["moving"].decode(), self.progress, host))

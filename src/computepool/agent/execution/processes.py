@@ -68,9 +68,9 @@ class ProcessRunner:
             ended = await self._run_in(attempt, workdir)
             ending = of_exit(ended, stderr_tail="" if attempt.log is None else attempt.log.stderr_tail)
             ending.ran_ms = ended.usage.wall_ms
-            ending.usage = attempt.measured(ended.usage)
+            ending.usage = attempt.total_usage(ended.usage)
             if ended.ok:
-                ending.printed = NOTHING_PRINTED if attempt.log is None else attempt.log.printed()
+                ending.printed = NOTHING_PRINTED if attempt.log is None else attempt.log.printed_digest()
             if attempt.saving is not None:
                 ending = await self._keeper.finish(attempt, ending)
             if self._wants_outputs(attempt, ending) and not is_empty(workdir / OUTPUTS):
@@ -207,7 +207,7 @@ class ProcessRun:
     def patrol(self) -> None:
         if not self.ended.done():
             used = self._process.patrol()
-            self._attempt.usage = self._attempt.measured(used)
+            self._attempt.usage = self._attempt.total_usage(used)
             self._on_end()
 
     def close(self) -> None:

@@ -57,7 +57,7 @@ async def place_artifact(cache: ArtifactCache, digest: str, workdir: Path, *, na
             f"cannot fetch the artifact {digest[:12]}… for {name!r}: {error.detail}"
         ) from error
     try:
-        await _copied(source, workdir, name)
+        await _copy_and_close(source, workdir, name)
     except (FileExistsError, NotADirectoryError) as error:
         raise BadJob(f"two inputs are called {name!r}, or one is a folder of another") from error
     except OSError as error:
@@ -71,7 +71,7 @@ def place_bytes(data: bytes, workdir: Path, *, name: str, executable: bool = Fal
         file.write(data)
 
 
-async def _copied(source: int, workdir: Path, name: str) -> None:
+async def _copy_and_close(source: int, workdir: Path, name: str) -> None:
     """Closes `source` when it is copied, also where nobody waits for that any more: its number may be another's then."""
     if os.fstat(source).st_size <= _THREAD_ABOVE:
         try:
@@ -187,13 +187,13 @@ async def send_file(fd: int, size: int, name: str, *, uploader: Uploader) -> str
             digest = sha256_of(fd, size)
         await uploader.send(fd, digest, size=size, name=name)
     except BadRequest as error:
-        if digest is not None and await asyncio.to_thread(_is_still, fd, size, digest):
+        if digest is not None and await asyncio.to_thread(_is_unchanged, fd, size, digest):
             raise
         raise Changed(f"{name!r} was changed while it was taken") from error
     return digest
 
 
-def _is_still(fd: int, size: int, digest: str) -> bool:
+def _is_unchanged(fd: int, size: int, digest: str) -> bool:
     try:
         return sha256_of(fd, size) == digest
     except BadRequest:

@@ -89,7 +89,7 @@ class Benchmark:
                 _log.exception("the measurement failed")
 
     async def _answer(self, id_: str) -> None:
-        found = await self._measured_when_idle()
+        found = await self._measure_when_idle()
         if found is None:
             return  # It is never idle: its jobs tell how fast it is.
         said = {**found, **await self._network(), "id": id_, "signature": _UNSIGNED}
@@ -99,7 +99,7 @@ class Benchmark:
         level = logging.WARNING if self.view.standing == "lowered" else logging.INFO
         _log.log(level, "hardware: %s", self.view.sentence)
 
-    async def _measured_when_idle(self) -> dict[str, Any] | None:
+    async def _measure_when_idle(self) -> dict[str, Any] | None:
         for _ in range(_TRIES):
             await self._wait_until_idle()
             found = await self._measure()

@@ -49,7 +49,7 @@ def mounts(cards: Sequence[DetectedCard], *, sysfs: bool = True) -> dict[Path, s
     for maker in makers if sysfs else ():
         found |= {Path(path): path for path in _SYS.get(maker, ()) if os.path.exists(path)}
     if "nvidia" in makers:
-        found |= {path: f"{LIBRARIES}/{name}" for path, name in _named(_NVIDIA).items()}
+        found |= {path: f"{LIBRARIES}/{name}" for path, name in _files_by_name(_NVIDIA).items()}
     return found
 
 
@@ -87,7 +87,7 @@ def _pair(major: str) -> tuple[str, str]:
     return f"libcublas.so.{major}", f"libcublasLt.so.{major}"
 
 
-def _named(prefixes: Iterable[str]) -> dict[Path, str]:
+def _files_by_name(prefixes: Iterable[str]) -> dict[Path, str]:
     """Each file with the one of its names that programs ask for: libcuda.so.1, not libcuda.so or its full version."""
     found: dict[Path, str] = {}
     wanted = tuple(prefixes)

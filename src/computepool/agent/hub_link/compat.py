@@ -41,34 +41,34 @@ def is_unknown(error: BadRequest) -> bool:
 
 def poll(request: NextRequest) -> NextRequest:
     running = [_running(attempt) for attempt in request.running]
-    said = None if request.profile is None else profile(request.profile)
-    return request.model_copy(update={"running": running, "profile": said, "stopping": False})
+    sent = None if request.profile is None else profile(request.profile)
+    return request.model_copy(update={"running": running, "profile": sent, "stopping": False})
 
 
-def profile(said: Profile) -> Profile:
-    return said.model_copy(update={"place": None, "fetches_python": []})
+def profile(sent: Profile) -> Profile:
+    return sent.model_copy(update={"place": None, "fetches_python": []})
 
 
 def reports(body: bytes) -> bytes:
     """Of a CompleteRequest; its signature stays right."""
     request = CompleteRequest.model_validate_json(body)
     plain = [report.model_copy(update={"loads": [], "printed_chars": None}) for report in request.reports]
-    said = {"reports": plain, "logs": [_text(text) for text in request.logs]}
-    return request.model_copy(update=said).model_dump_json(exclude_defaults=True).encode()
+    sent = {"reports": plain, "logs": [_text(text) for text in request.logs]}
+    return request.model_copy(update=sent).model_dump_json(exclude_defaults=True).encode()
 
 
 def logs(request: LogsRequest) -> LogsRequest:
     return LogsRequest(chunks=[_text(chunk) for chunk in request.chunks])
 
 
-def is_unknown_host(error: BadRequest, said: CheckpointReport) -> bool:
+def is_unknown_host(error: BadRequest, sent: CheckpointReport) -> bool:
     """Whether the hub refused to be told with a checkpoint where the job goes on."""
-    return said.move_to is not None and error.field == "move_to"
+    return sent.move_to is not None and error.field == "move_to"
 
 
-def checkpoint(said: CheckpointReport) -> CheckpointReport:
+def checkpoint(sent: CheckpointReport) -> CheckpointReport:
     """The report that follows names the host. It is a part of what a node signs, so this one is signed anew."""
-    return said.model_copy(update={"move_to": None})
+    return sent.model_copy(update={"move_to": None})
 
 
 def _running(attempt: RunningAttempt) -> RunningAttempt:

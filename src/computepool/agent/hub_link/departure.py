@@ -34,6 +34,6 @@ def forget(config: AgentConfig) -> None:
         remove_tree(config.outbox_dir)
 
 
-def unreported(outbox: Path) -> int:
+def count_unreported(outbox: Path) -> int:
     """Files of reports that the hub has not had yet."""
     return sum(1 for _ in outbox.glob("*.json"))

@@ -103,7 +103,7 @@ class HubClient:
     def hub_now_s(self) -> int:
         return (self._clock.now_ms() + self._offset_ms) // 1000
 
-    def heard_time(self, hub_time_ms: int) -> None:
+    def set_hub_time(self, hub_time_ms: int) -> None:
         self._offset_ms = hub_time_ms - self._clock.now_ms()
 
     async def close(self) -> None:
@@ -112,7 +112,9 @@ class HubClient:
     # ------------------------------------------------------------ calls
     async def register(self, request: RegisterRequest) -> RegisterReply:
         plain = request.model_copy(update={"profile": compat.profile(request.profile)})
-        reply = await self._tell("/nodes/register", _written(request), lambda: _written(plain), signed=False)
+        reply = await self._post(
+            "/nodes/register", _json_bytes(request), lambda: _json_bytes(plain), signed=False
+        )
         return _parse(RegisterReply, reply)
 
     async def next(self, request: NextRequest) -> NextReply:
@@ -124,13 +126,13 @@ class HubClient:
 
     async def complete(self, body: bytes) -> CompleteReply:
         """`body` is a CompleteRequest as the outbox keeps it."""
-        return _parse(CompleteReply, await self._tell("/complete", body, lambda: compat.reports(body)))
+        return _parse(CompleteReply, await self._post("/complete", body, lambda: compat.reports(body)))
 
     async def logs(self, request: LogsRequest) -> None:
-        await self._tell("/logs", _written(request), lambda: _written(compat.logs(request)))
+        await self._post("/logs", _json_bytes(request), lambda: _json_bytes(compat.logs(request)))
 
     async def checkpoint(self, report: CheckpointReport) -> CheckpointReply:
-        return _parse(CheckpointReply, await self._send("POST", "/checkpoint", content=_written(report)))
+        return _parse(CheckpointReply, await self._send("POST", "/checkpoint", content=_json_bytes(report)))
 
     async def relay(self, method: str, path: str, *, body: bytes | None, timeout_s: float) -> Any:
         """What a running job asks for; the answer as it came."""
@@ -171,7 +173,7 @@ class HubClient:
         path = f"/homecomings/{quote(group_id, safe='')}/trouble"
         await self._send("POST", path, content=trouble.model_dump_json().encode())
 
-    async def arrived(self, group_id: str, arrival: ArrivalRequest) -> ArrivalReply:
+    async def report_arrival(self, group_id: str, arrival: ArrivalRequest) -> ArrivalReply:
         path = f"/homecomings/{quote(group_id, safe='')}/arrival"
         body = arrival.model_dump_json().encode()
         return _parse(ArrivalReply, await self._send("POST", path, content=body))
@@ -226,14 +228,14 @@ class HubClient:
 
     # ------------------------------------------------------------ plumbing
     async def _poll(self, path: str, request: NextRequest, timeout_s: float) -> NextReply:
-        sent = await self._tell(
-            path, _written(request), lambda: _written(compat.poll(request)), timeout_s=timeout_s
+        sent = await self._post(
+            path, _json_bytes(request), lambda: _json_bytes(compat.poll(request)), timeout_s=timeout_s
         )
         reply = _parse(NextReply, sent)
-        self.heard_time(reply.hub_time_ms)
+        self.set_hub_time(reply.hub_time_ms)
         return reply
 
-    async def _tell(
+    async def _post(
         self,
         path: str,
         body: bytes,
@@ -276,7 +278,7 @@ class HubClient:
             raise BadRequest(f"{self.url} is not an address: {error}.", field="hub_url") from error
         if reply.is_success:
             return reply
-        raise self._refused(reply)
+        raise self._refusal(reply)
 
     def _timeout(self, seconds: float) -> httpx2.Timeout:
         return httpx2.Timeout(seconds, connect=self._limits.connect_timeout_s)
@@ -286,14 +288,14 @@ class HubClient:
         self._current = (self._current + 1) % len(self._urls)
         return Unavailable(f"The hub at {failed} cannot be reached ({str(error) or type(error).__name__}).")
 
-    def _refused(self, reply: httpx2.Response) -> ComputePoolError:
+    def _refusal(self, reply: httpx2.Response) -> ComputePoolError:
         problem = _problem(reply)
         if isinstance(problem, Unauthenticated):
             # A wrong clock looks like a wrong key; with the hub's own time the next token is right.
             self._token_ends_s = 0
             date_ms = _date_ms(reply)
             if date_ms is not None:
-                self.heard_time(date_ms)
+                self.set_hub_time(date_ms)
         elif isinstance(problem, Unavailable) and len(self._urls) > 1:
             self._current = (self._current + 1) % len(self._urls)
         return problem
@@ -329,7 +331,7 @@ class Backoff:
         return asked + self._clock.fraction() * ceiling
 
 
-def _written(request: BaseModel) -> bytes:
+def _json_bytes(request: BaseModel) -> bytes:
     return request.model_dump_json(exclude_defaults=True).encode()
 
 

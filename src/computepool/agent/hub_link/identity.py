@@ -109,7 +109,7 @@ def register_request(code: str, key: Ed25519PrivateKey, profile: Profile) -> Reg
     )
 
 
-def enrolled(reply: RegisterReply, key: Ed25519PrivateKey, *, hub_url: str) -> Identity:
+def from_reply(reply: RegisterReply, key: Ed25519PrivateKey, *, hub_url: str) -> Identity:
     return Identity(
         key=key,
         node_id=reply.node_id,

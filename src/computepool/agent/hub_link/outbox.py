@@ -73,10 +73,10 @@ class Outbox:
         _drop(self._folder / f"{batch.name}.json")
         self._count = max(0, self._count - 1)
 
-    def expired(self, batch: Batch) -> bool:
+    def is_expired(self, batch: Batch) -> bool:
         return self._clock.now_ms() - batch.saved_ms > self._age_max_ms
 
-    def restamped(self, batch: Batch) -> bytes:
+    def restamp(self, batch: Batch) -> bytes:
         """The body with `ended_ago_ms` moved on by the time it waited here. That is not signed."""
         waited_ms = self._clock.now_ms() - batch.saved_ms
         if waited_ms < 1_000:
@@ -94,7 +94,7 @@ class Outbox:
             _drop(path)
         for path in sorted(self._folder.glob("*.json")):
             batch = _read(path)
-            if batch is None or self.expired(batch):
+            if batch is None or self.is_expired(batch):
                 _log.warning("dropping reports that are damaged or too old: %s", path.name)
                 _drop(path)
                 continue

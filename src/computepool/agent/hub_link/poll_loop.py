@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.execution.attempt_result import AttemptResult, failed, returned
+from computepool.agent.execution.attempt_result import AttemptResult, failed_result, returned_result
 from computepool.agent.execution.attempt_table import AttemptTable
 from computepool.agent.execution.attempts import Attempt, Stop
 from computepool.agent.execution.executor import Executor
@@ -112,7 +112,7 @@ class NodeLoop:
         self._done = asyncio.Event()
         self._poll: asyncio.Task[NextReply] | None = None
         self._refusals = 0
-        self._progress_told_at = 0.0
+        self._progress_sent_at = 0.0
         self.lease = Lease()
         self.local_state = NodeState.PAUSED if paused else NodeState.ACTIVE
         self.hub_state = NodeState.ACTIVE
@@ -136,19 +136,19 @@ class NodeLoop:
 
     def set_local_state(self, state: NodeState) -> None:
         before, self.local_state = self.state, state
-        self._state_changed(before)
+        self._on_state_change(before)
 
     def _set_hub_state(self, text: str) -> None:
         if text not in (NodeState.ACTIVE, NodeState.PAUSED, NodeState.DRAINING):
             return
         before, self.hub_state = self.state, NodeState(text)
-        self._state_changed(before)
+        self._on_state_change(before)
 
-    def _state_changed(self, before: NodeState) -> None:
+    def _on_state_change(self, before: NodeState) -> None:
         if self.state is before:
             return
         _log.info("this node is now %s", self.state.value)
-        self._watcher.changed(self.state)
+        self._watcher.on_state_change(self.state)
         if self.state is NodeState.DRAINING:
             self._executor.give_back(Reason.NODE_DRAINING)
         self._work.set()
@@ -176,18 +176,18 @@ class NodeLoop:
         """Give back what has not started, stop what runs, and say so to the hub while there is time."""
         self.local_state = NodeState.DRAINING
         self._executor.give_back(Reason.NODE_DRAINING)
-        await self._let_save()
+        await self._wait_for_checkpoints()
         for head in self._executor.heads():
             self._executor.stop(head, Stop.DRAINING)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._limits.stop_flush_s):
                 await self._last_poll()
-                await self._executor.emptied()
-                await self._reporter.flushed()
+                await self._executor.wait_until_idle()
+                await self._reporter.wait_until_flushed()
         self._reporter.spill()
         await self._say_goodbye()
 
-    async def _let_save(self) -> None:
+    async def _wait_for_checkpoints(self) -> None:
         """Jobs that use checkpoints make one more, within the time they are given."""
         deadline = self._clock.steady() + self._limits.checkpoint_grace_s
         while self._clock.steady() < deadline:
@@ -210,9 +210,9 @@ class NodeLoop:
 
     async def _drain_watch(self) -> None:
         while True:
-            await self._executor.emptied()
+            await self._executor.wait_until_idle()
             if self.state is NodeState.DRAINING:
-                await self._reporter.flushed()
+                await self._reporter.wait_until_flushed()
                 if not self._table.held:
                     self._done.set()
                     return
@@ -226,7 +226,7 @@ class NodeLoop:
             asked_at = self._clock.boot_time()
             request = self._request(wait_ms=wait_ms, claim=self.state is NodeState.ACTIVE)
             try:
-                reply = await self._parked(request)
+                reply = await self._park(request)
             except Unauthenticated as error:
                 refusals += 1
                 if refusals >= UNAUTHENTICATED_MAX:
@@ -249,7 +249,7 @@ class NodeLoop:
             wait_ms = max(_WAIT_MIN_MS, min(60_000, reply.interval_ms))
             await self._pace(reply, asked_at, wait_ms=request.wait_ms)
 
-    async def _parked(self, request: NextRequest) -> NextReply | None:
+    async def _park(self, request: NextRequest) -> NextReply | None:
         self._poll = asyncio.ensure_future(self._client.next(request))
         try:
             return await self._poll
@@ -297,7 +297,7 @@ class NodeLoop:
         """False when not all of it could be followed. What was granted and not begun is then granted again."""
         fresh = [grant.attempt_id for grant in reply.grants if grant.attempt_id not in self._table.held]
         try:
-            self._follow(reply, asked_at)
+            self._apply(reply, asked_at)
         except Exception:  # noqa: BLE001 - one word that cannot be followed must not end the node
             _log.exception("what the hub said could not be followed")
             for attempt_id in fresh:
@@ -306,10 +306,10 @@ class NodeLoop:
             return False
         return True
 
-    def _follow(self, reply: NextReply, asked_at: float) -> None:
+    def _apply(self, reply: NextReply, asked_at: float) -> None:
         self.last_contact = self._clock.boot_time()
         if self.last_error:
-            self._watcher.say("The hub answers again.")
+            self._watcher.show("The hub answers again.")
         self.last_error = ""
         lease = self.lease
         lease.interval_ms, lease.lease_ms, lease.fence_ms = reply.interval_ms, reply.lease_ms, reply.fence_ms
@@ -328,13 +328,13 @@ class NodeLoop:
             self._gatekeeper.follow(reply.rules)
             self._rules_at = self.last_contact
         if reply.grants:
-            self._take(reply, asked_at)
+            self._admit(reply, asked_at)
         if reply.measure:
             self._benchmark.request(reply.measure)
         if reply.homecoming is not None:
             self._result_delivery.request(reply.homecoming)
 
-    def _take(self, reply: NextReply, asked_at: float) -> None:
+    def _admit(self, reply: NextReply, asked_at: float) -> None:
         # By id first: one reply may say the same thing twice too.
         grants = {grant.attempt_id: grant for grant in reply.grants}
         fresh = [grant for id_, grant in grants.items() if not self._table.is_known(id_)]
@@ -348,7 +348,7 @@ class NodeLoop:
         self._refusals = self._refusals + 1 if admission.refused else 0
         for attempt_id, why in admission.refused:
             _log.error("refused attempt %s: %s", attempt_id, why)
-            self._reporter.add_result(attempt_id, failed(Reason.NODE_ERROR, f"not run: {why}"))
+            self._reporter.add_result(attempt_id, failed_result(Reason.NODE_ERROR, f"not run: {why}"))
         for attempt_id, why in admission.forbidden:
             _log.warning("attempt %s may not run here: %s", attempt_id, why)
             self._reporter.add_result(attempt_id, self._forbidden(why))
@@ -359,13 +359,13 @@ class NodeLoop:
         if self.state is NodeState.ACTIVE:
             for attempt in attempts:
                 self._log_manifest(attempt)
-                self._watcher.started(attempt)
+                self._watcher.on_start(attempt)
             self._executor.start(attempts)
             self._work.set()
             return
         reason = Reason.NODE_DRAINING if self.state is NodeState.DRAINING else Reason.GIVEN_BACK
         for attempt in attempts:
-            self._reporter.add_result(attempt.id, returned(reason))
+            self._reporter.add_result(attempt.id, returned_result(reason))
 
     def _log_manifest(self, attempt: Attempt) -> None:
         """The owner reads here whose job runs and what it may do. Many calls of one function are one line."""
@@ -379,8 +379,8 @@ class NodeLoop:
     def _forbidden(self, why: str) -> AttemptResult:
         """Right after a change of the rules a job may have been on its way: nobody's fault. Later it is the hub's."""
         if self._clock.boot_time() - self._rules_at < RULES_CHANGED_S:
-            return returned(Reason.GIVEN_BACK)
-        return failed(Reason.NODE_ERROR, why)
+            return returned_result(Reason.GIVEN_BACK)
+        return failed_result(Reason.NODE_ERROR, why)
 
     # ------------------------------------------------------------ time
     async def _tick_loop(self) -> None:
@@ -394,7 +394,7 @@ class NodeLoop:
                         await self._work.wait()
             try:
                 self._stop_unrenewed()
-                if self._executor.tick() or self._progress_changed():
+                if self._executor.tick() or self._take_progress_change():
                     self._beat.set()
             except Exception:  # noqa: BLE001 - one bad look at the clock must not end the node
                 _log.exception("a tick failed")
@@ -414,17 +414,17 @@ class NodeLoop:
                 )
                 self._executor.stop(attempt, Stop.LEASE_LOST)
 
-    def _progress_changed(self) -> bool:
+    def _take_progress_change(self) -> bool:
         now = self._clock.steady()
-        if now - self._progress_told_at < self._limits.progress_gap_s:
+        if now - self._progress_sent_at < self._limits.progress_gap_s:
             return False
         changed = False
         for head in self._executor.heads():
-            if head.announced and head.progress != head.told_progress:
-                head.told_progress = head.progress
+            if head.announced and head.progress != head.sent_progress:
+                head.sent_progress = head.progress
                 changed = True
         if changed:
-            self._progress_told_at = now
+            self._progress_sent_at = now
         return changed
 
     async def _beat_loop(self) -> None:

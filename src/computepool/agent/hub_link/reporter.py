@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.execution.attempt_result import AttemptResult, failed
+from computepool.agent.execution.attempt_result import AttemptResult, failed_result
 from computepool.agent.hub_link.hub_client import Backoff, HubClient
 from computepool.agent.hub_link.identity import Identity
 from computepool.agent.hub_link.outbox import Batch, Outbox
@@ -77,7 +77,7 @@ class Reporter:
         try:
             report = result.report(attempt_id)
         except ValueError as error:  # The wire cannot carry it: broken Unicode, for example.
-            report = failed(Reason.EXCEPTION, f"the result cannot be sent: {error}").report(attempt_id)
+            report = failed_result(Reason.EXCEPTION, f"the result cannot be sent: {error}").report(attempt_id)
         self.add(report, logs)
 
     def load(self) -> list[str]:
@@ -100,7 +100,7 @@ class Reporter:
             self._wake.clear()
             self._idle.set()
 
-    async def flushed(self) -> None:
+    async def wait_until_flushed(self) -> None:
         """Until everything that is known now has been answered."""
         await self._idle.wait()
 
@@ -131,9 +131,9 @@ class Reporter:
             reports.append(report)
             logs.extend(texts)
             size += weight
-        self._ready.append(self._outbox.put(self._signed(reports, logs)))
+        self._ready.append(self._outbox.put(self._sign(reports, logs)))
 
-    def _signed(self, reports: list[Report], logs: list[LogText]) -> CompleteRequest:
+    def _sign(self, reports: list[Report], logs: list[LogText]) -> CompleteRequest:
         request = CompleteRequest(reports=reports, logs=logs, signature=_NO_SIGNATURE)
         return request.model_copy(update={"signature": self._identity.sign(request.signed_text())})
 
@@ -150,17 +150,17 @@ class Reporter:
     async def _deliver(self, batch: Batch) -> None:
         open_ids = {report.attempt_id for report in batch.request.reports}
         while open_ids:
-            if self._outbox.expired(batch):
+            if self._outbox.is_expired(batch):
                 _log.error("giving up %d reports that the hub did not take in time", len(open_ids))
                 self._give_up(open_ids)
                 break
             try:
                 batch = await self._send_ahead(batch)
-                reply = await self._client.complete(self._outbox.restamped(batch))
+                reply = await self._client.complete(self._outbox.restamp(batch))
             except _RETRY as error:
                 await self._pause(error)
             except ComputePoolError as error:
-                await self._refused(batch, error)
+                await self._handle_refusal(batch, error)
                 return
             else:
                 self._backoff.reset()
@@ -189,7 +189,7 @@ class Reporter:
             texts = texts[count:]
         return self._outbox.without_logs(batch)
 
-    async def _refused(self, batch: Batch, error: ComputePoolError) -> None:
+    async def _handle_refusal(self, batch: Batch, error: ComputePoolError) -> None:
         """One report that the hub cannot read must not hold the others back: send them one by one."""
         reports = batch.request.reports
         if len(reports) == 1:
@@ -200,7 +200,7 @@ class Reporter:
         parts = []
         for report in reports:
             logs = [text for text in batch.request.logs if text.attempt_id == report.attempt_id]
-            parts.append(self._outbox.put(self._signed([report], logs)))
+            parts.append(self._outbox.put(self._sign([report], logs)))
         self._outbox.remove(batch)
         for part in parts:
             await self._deliver(part)

@@ -155,13 +155,13 @@ class EgressProxy:
     def resume(self) -> None:
         self._resting = False
 
-    def used(self) -> tuple[int, int]:
+    def bytes_used(self) -> tuple[int, int]:
         """Bytes in and out since `take`."""
         return self.received - self._taken[0], self.sent - self._taken[1]
 
-    def take(self) -> tuple[int, int]:
+    def take_bytes_used(self) -> tuple[int, int]:
         """`used()`, and begin anew: what follows belongs to the next call of a worker."""
-        used = self.used()
+        used = self.bytes_used()
         self._taken = (self.received, self.sent)
         return used
 
@@ -217,7 +217,7 @@ class EgressProxy:
         return ask
 
     def _check_bytes(self) -> None:
-        if sum(self.used()) >= self._limits.net_bytes_max:
+        if sum(self.bytes_used()) >= self._limits.net_bytes_max:
             raise RequestRefused(403, f"The job has used its {self._limits.net_bytes_max} bytes of network.")
 
     async def _connect(self, ask: Ask) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

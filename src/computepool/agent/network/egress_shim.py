@@ -92,7 +92,7 @@ class Shim:
                     self._accept()
                 else:
                     self._move(key.data, events, side=key.fileobj)
-            status = _reaped(child)
+            status = _reap(child)
             if status is not None:
                 return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
@@ -173,7 +173,7 @@ def _become(argv: list[str]) -> None:
         os._exit(_CANNOT_RUN)
 
 
-def _reaped(child: int) -> int | None:
+def _reap(child: int) -> int | None:
     """How the child ended, if it did. Takes all others too: in gVisor this program is the first of all processes."""
     with contextlib.suppress(ChildProcessError):
         while True:

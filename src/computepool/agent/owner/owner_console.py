@@ -60,13 +60,13 @@ class Watcher:
         self, config: AgentConfig, profile: Profile, *, identity: Identity, client: HubClient
     ) -> None: ...
 
-    def started(self, attempt: Attempt) -> None: ...
+    def on_start(self, attempt: Attempt) -> None: ...
 
-    def ended(self, attempt: Attempt, ending: AttemptResult) -> None: ...
+    def on_end(self, attempt: Attempt, ending: AttemptResult) -> None: ...
 
-    def changed(self, state: NodeState) -> None: ...
+    def on_state_change(self, state: NodeState) -> None: ...
 
-    def say(self, text: str) -> None: ...
+    def show(self, text: str) -> None: ...
 
 
 class OwnerConsole(Watcher):
@@ -76,10 +76,10 @@ class OwnerConsole(Watcher):
         self._limits = limits
         self._stream = sys.stdout if stream is None else stream
         self._lines = 0
-        self._untold: Counter[str] = Counter()
+        self._suppressed: Counter[str] = Counter()
         self._window: asyncio.TimerHandle | None = None
 
-    def say(self, text: str) -> None:
+    def show(self, text: str) -> None:
         at = datetime.fromtimestamp(self._clock.now_ms() / 1000, tz=UTC).astimezone()
         self._print(f"{at:%H:%M:%S}  {printable(text)}")
 
@@ -98,35 +98,35 @@ class OwnerConsole(Watcher):
             known = await client.own_node()
         self._print(greeting(config, profile, node_id=identity.node_id, hub=client.url, known=known))
 
-    def changed(self, state: NodeState) -> None:
-        self.say(_STATES.get(state, state.value))
+    def on_state_change(self, state: NodeState) -> None:
+        self.show(_STATES.get(state, state.value))
 
-    def started(self, attempt: Attempt) -> None:
-        if self._may_speak("started"):
+    def on_start(self, attempt: Attempt) -> None:
+        if self._may_print("started"):
             job = manifest(attempt.grant, attempt.spec)
             cards = f", {counted(len(job.gpus), 'GPU')}" if job.gpus else ""
             network = f", network to {', '.join(job.network)}" if job.network else ""
             cores = counted_cores(job.cores)
-            self.say(
-                f"{self._called(attempt)} started: {cores}, {memory_size(job.ram_mb)} RAM{cards}{network}, "
+            self.show(
+                f"{self._describe(attempt)} started: {cores}, {memory_size(job.ram_mb)} RAM{cards}{network}, "
                 f"at most {counted(job.minutes, 'minute')}"
             )
 
-    def ended(self, attempt: Attempt, ending: AttemptResult) -> None:
+    def on_end(self, attempt: Attempt, ending: AttemptResult) -> None:
         word = _ENDED[ending.outcome]
-        if self._may_speak(word):
+        if self._may_print(word):
             error = (ending.error or "").strip().splitlines()
             why = f": {error[-1][:200]}" if error and ending.outcome is Outcome.FAILED else ""
             ran = f" after {ending.ran_ms / 1000:.3g} s" if ending.ran_ms else ""
-            self.say(f"{self._called(attempt)} {word}{ran}{why}")
+            self.show(f"{self._describe(attempt)} {word}{ran}{why}")
 
-    def _called(self, attempt: Attempt) -> str:
+    def _describe(self, attempt: Attempt) -> str:
         grant = attempt.grant
         whose = "your own" if grant.account_id == self._owner else f"of {short_account(grant.account_id)}"
         return f"{attempt.spec.spec.name or 'a job'} ({grant.job_id}, {whose})"
 
     # ------------------------------------------------------------ thousands of jobs a second are not lines
-    def _may_speak(self, what: str) -> bool:
+    def _may_print(self, what: str) -> bool:
         """Only so many lines in a while; what is more is counted, and told together at its end."""
         if self._window is None:
             loop = asyncio.get_running_loop()
@@ -134,15 +134,15 @@ class OwnerConsole(Watcher):
         self._lines += 1
         if self._lines <= self._limits.console_lines_max:
             return True
-        self._untold[what] += 1
+        self._suppressed[what] += 1
         return False
 
     def _end_window(self) -> None:
         self._window = None
         self._lines = 0
-        if self._untold:
-            self.say(f"… {', '.join(f'{count} more {what}' for what, count in self._untold.items())}")
-            self._untold.clear()
+        if self._suppressed:
+            self.show(f"… {', '.join(f'{count} more {what}' for what, count in self._suppressed.items())}")
+            self._suppressed.clear()
 
 
 def greeting(
@@ -196,7 +196,7 @@ class _Warnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.msg != self._last:
             self._last = str(record.msg)
-            self._console.say(f"Warning: {record.getMessage()}")
+            self._console.show(f"Warning: {record.getMessage()}")
 
 
 def log_to_file(data_dir: Path, console: Watcher, *, limits: AgentLimits, format: str) -> None:

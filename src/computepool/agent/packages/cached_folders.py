@@ -66,7 +66,7 @@ class CachedFolders:
 
     async def _make(self, path: Path, make: Make) -> None:
         building = self.folder / f".building-{uuid.uuid4().hex}"
-        with self._used(building.name):
+        with self._hold(building.name):
             try:
                 self._sizes[path.name] = await make(building)
                 # Another agent on this folder may have been quicker; its content is the same.
@@ -77,7 +77,7 @@ class CachedFolders:
                     await asyncio.to_thread(remove_tree, building)
 
     @contextlib.contextmanager
-    def _used(self, name: str) -> Iterator[None]:
+    def _hold(self, name: str) -> Iterator[None]:
         self._in_use[name] += 1
         try:
             yield
@@ -87,7 +87,7 @@ class CachedFolders:
     async def _make_room(self, *, everything: bool = False) -> None:
         """What goes is first given a name that nobody looks up, here where nobody can begin to use it meanwhile."""
         async with self._evicting:
-            found = await asyncio.to_thread(self._listed)
+            found = await asyncio.to_thread(self._list_folders)
             complete = [name for name in found if not name.startswith(".")]
             surplus = complete if everything else await asyncio.to_thread(self._surplus, complete)
             # Besides those, what an earlier start or a maker that failed left.
@@ -127,7 +127,7 @@ class CachedFolders:
             finally:
                 self._removing.discard(name)
 
-    def _listed(self) -> list[str]:
+    def _list_folders(self) -> list[str]:
         """The folders, those first that were not used for the longest time."""
         found = []
         with os.scandir(self.folder) as entries:
@@ -138,7 +138,7 @@ class CachedFolders:
         return [name for _, name in sorted(found)]
 
 
-async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
+async def finish_anyway(work: Coroutine[Any, Any, T]) -> T:
     """Also where nobody waits for it any more: a thread cannot be broken off."""
     task = asyncio.ensure_future(work)
     try:

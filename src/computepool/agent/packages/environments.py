@@ -27,7 +27,7 @@ from computepool.agent.config import AgentLimits
 from computepool.agent.execution.attempt_result import BadJob, StagingFailed, sentence_of
 from computepool.agent.execution.specs import check_requirements
 from computepool.agent.packages.builder import Build, Builder, Built, TooMuch, take_tree
-from computepool.agent.packages.cached_folders import CachedFolders, to_its_end
+from computepool.agent.packages.cached_folders import CachedFolders, finish_anyway
 from computepool.agent.packages.interpreters import PYTHON, Interpreter
 from computepool.agent.packages.package_index import PackageIndex
 from computepool.agent.sandbox.base import MIB, Limits, SandboxError, Status
@@ -104,7 +104,7 @@ class Environments:
             return None
         key = _key(wanted, PYTHON if interpreter is None else interpreter.minor)
         if note is not None and not self._kept.has(key):
-            note(_installing(wanted))
+            note(_installing_note(wanted))
         return await self._kept.acquire(key, partial(self._install, wanted, interpreter))
 
     def release(self, path: Path | None) -> None:
@@ -126,8 +126,8 @@ class Environments:
             build = await self._plan(wanted, room, interpreter)
             async with self._builder.run(build) as built:
                 if not built.exit.ok:
-                    raise self._failed(built, room)
-                return await to_its_end(asyncio.to_thread(_take, built.folder / _PACKAGES, target, room))
+                    raise self._failure(built, room)
+                return await finish_anyway(asyncio.to_thread(_take, built.folder / _PACKAGES, target, room))
         except TooMuch:
             raise self._too_large(room) from None
         except (OSError, SandboxError) as error:
@@ -188,7 +188,7 @@ class Environments:
             copy.rename(place)
         return place
 
-    def _failed(self, built: Built, room: int) -> Exception:
+    def _failure(self, built: Built, room: int) -> Exception:
         ended = built.exit
         full = os.path.ismount(built.folder) and not _FULL.isdisjoint(_os_errors(built.output))
         if full or ended.status is Status.DISK_LIMIT or errno.EFBIG in _os_errors(built.output):
@@ -199,7 +199,7 @@ class Environments:
         if ended.status is Status.TIMEOUT:
             return StagingFailed("installing the packages took too long")
         if ended.status is Status.EXIT:
-            return _failure(ended.code, built.output)
+            return _classify_failure(ended.code, built.output)
         return StagingFailed(
             f"the dependencies could not be installed here: {sentence_of(ended, built.output)}"
         )
@@ -225,7 +225,7 @@ def _certificates() -> bytes:
         return b""
 
 
-def _installing(wanted: tuple[str, ...]) -> str:
+def _installing_note(wanted: tuple[str, ...]) -> str:
     names = [found[0] for text in wanted if (found := _NAME.match(text))]
     listed = ", ".join(names[:_NAMED_MAX])
     more = len(names) - _NAMED_MAX
@@ -249,7 +249,7 @@ def _key(wanted: tuple[str, ...], python: str) -> str:
     return hashlib.sha256(json.dumps([wanted, where]).encode()).hexdigest()[:32]
 
 
-def _failure(code: int | None, stderr: str) -> Exception:
+def _classify_failure(code: int | None, stderr: str) -> Exception:
     """Whose fault it is that uv failed. If it cannot be told, a second owner's node decides it (core/jobs/lifecycle.py)."""
     text = stderr.strip()[-1500:]
     expected = bool(text) and (code == _REFUSED or any(sign in text for sign in _BAD_ON_ANY_MACHINE))

@@ -45,7 +45,7 @@ class PackageIndex:
     async def url(self) -> str:
         """Raises OSError where uv does not say."""
         if not self._url:
-            self._url = (await asyncio.to_thread(_default_of, self._uv or "uv")).rstrip("/")
+            self._url = (await asyncio.to_thread(_default_index, self._uv or "uv")).rstrip("/")
         return self._url
 
     async def hosts(self) -> tuple[Target, ...]:
@@ -53,12 +53,12 @@ class PackageIndex:
         async with self._asking:
             if not self._hosts:
                 url = await self.url()
-                named = self._given or await self._named_by(url)
+                named = self._given or await self._find_hosts(url)
                 self._hosts = tuple(dict.fromkeys([target_of(url), *named]))[:_HOSTS_MAX]
                 _log.info("packages come from %s", ", ".join(map(str, self._hosts)))
             return self._hosts
 
-    async def _named_by(self, url: str) -> list[Target]:
+    async def _find_hosts(self, url: str) -> list[Target]:
         """Raises OSError where the index does not answer: it is asked again for the next installation."""
         headers = {"accept": "application/vnd.pypi.simple.v1+json, text/html;q=0.5"}
         try:
@@ -92,7 +92,7 @@ def _plain(address: str) -> str:
     return f"{scheme}://{rest.partition('/')[0]}"
 
 
-def _default_of(uv: str) -> str:
+def _default_index(uv: str) -> str:
     """As uv itself describes it."""
     try:
         said = subprocess.run(

@@ -25,10 +25,10 @@ def main(extras: Path, target: Path, left_out: set[str]) -> None:
     (target / "bin").mkdir(parents=True)
     shutil.copy2(home / "bin" / name, target / "bin" / name)
 
-    def ignored(_: str, names: list[str]) -> set[str]:
+    def ignore(_: str, names: list[str]) -> set[str]:
         return {entry for entry in names if entry in left_out or entry.startswith("config-")}
 
-    shutil.copytree(home / "lib" / name, library, ignore=ignored)
+    shutil.copytree(home / "lib" / name, library, ignore=ignore)
     for path in (home / "lib").glob("*.so*"):
         if not path.is_symlink():
             shutil.copy2(path, target / "lib" / path.name)

@@ -24,7 +24,7 @@ from computepool.agent.config import AgentConfig
 from computepool.agent.execution.attempt_result import StagingFailed, sentence_of
 from computepool.agent.packages import python_copy
 from computepool.agent.packages.builder import Build, Builder, TooMuch, take_tree
-from computepool.agent.packages.cached_folders import CachedFolders, bytes_in, to_its_end
+from computepool.agent.packages.cached_folders import CachedFolders, bytes_in, finish_anyway
 from computepool.agent.packages.environments import Note, find_uv
 from computepool.agent.packages.interpreters import PYTHON, Interpreter
 from computepool.agent.sandbox.backends.process import HOST_PATH
@@ -103,15 +103,17 @@ class Pythons:
         building.chmod(0o755)  # Whatever the umask: jobs of a root agent have other uids.
         try:
             await self._download(minor, download, room)
-            size = await self._fit(Interpreter(minor, _installed(download, minor)), building / _HOME, room)
+            size = await self._fit(
+                Interpreter(minor, _find_installed(download, minor)), building / _HOME, room
+            )
         except (TooMuch, OSError, SandboxError) as error:
-            raise _failed(minor, str(error)) from error
-        await to_its_end(asyncio.to_thread(remove_tree, download))
+            raise _failure(minor, str(error)) from error
+        await finish_anyway(asyncio.to_thread(remove_tree, download))
         return size
 
     async def _download(self, minor: str, folder: Path, room: int) -> None:
         if self._uv is None:
-            raise _failed(minor, "this node has no uv")
+            raise _failure(minor, "this node has no uv")
         process = await asyncio.create_subprocess_exec(
             *(self._uv, "python", "install", "--no-bin", "--no-progress", minor),
             env={
@@ -134,14 +136,14 @@ class Pythons:
                     if await asyncio.to_thread(bytes_in, folder) > room:
                         raise TooMuch(f"it takes more than {room // MIB} MB")
         except TimeoutError:
-            raise _failed(minor, f"it took longer than {self._limits.python_fetch_s:g} s") from None
+            raise _failure(minor, f"it took longer than {self._limits.python_fetch_s:g} s") from None
         finally:
             if not said.done():
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
             await asyncio.wait([said])
         if process.returncode != 0:
-            raise _failed(minor, _sentence(said.result()[1]))
+            raise _failure(minor, _sentence(said.result()[1]))
 
     async def _fit(self, fetched: Interpreter, target: Path, room: int) -> int:
         """What jobs get is a copy that it makes of itself in their sandbox, of plain files."""
@@ -162,9 +164,9 @@ class Pythons:
             if not built.exit.ok:
                 said = built.output.strip()[-_ERROR_CHARS:]
                 why = said if built.exit.status is Status.EXIT else sentence_of(built.exit, said)
-                raise _failed(fetched.minor, f"it does not run in this node's sandbox: {why}")
+                raise _failure(fetched.minor, f"it does not run in this node's sandbox: {why}")
             made = built.folder / _HOME
-            size = await to_its_end(asyncio.to_thread(take_tree, made, target, bytes_max=room))
+            size = await finish_anyway(asyncio.to_thread(take_tree, made, target, bytes_max=room))
         for alias in ("python", "python3"):
             (target / "bin" / alias).symlink_to(fetched.path.name)
         return size
@@ -217,15 +219,15 @@ def _environment(mirror: str) -> dict[str, str]:
     }
 
 
-def _installed(folder: Path, minor: str) -> Path:
+def _find_installed(folder: Path, minor: str) -> Path:
     """Where uv put it: beside links to it, and files of uv's own."""
     for path in sorted(folder.iterdir()):
         if not path.is_symlink() and (path / "bin" / f"python{minor}").is_file():
             return path
-    raise _failed(minor, "uv put it nowhere")
+    raise _failure(minor, "uv put it nowhere")
 
 
-def _failed(minor: str, why: str) -> StagingFailed:
+def _failure(minor: str, why: str) -> StagingFailed:
     return StagingFailed(f"Python {minor} could not be fetched here: {why}")
 
 

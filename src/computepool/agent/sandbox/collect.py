@@ -86,7 +86,7 @@ class OutputCollector:
                 if name is None:
                     os.close(stack.pop()[0])
                     continue
-                if self._exhausted():
+                if self._is_exhausted():
                     return
                 fd = self._open(name, prefix + name, parent=here, depth=len(stack))
                 if fd is None:
@@ -115,7 +115,7 @@ class OutputCollector:
                     break
         return sorted(names)
 
-    def _exhausted(self) -> bool:
+    def _is_exhausted(self) -> bool:
         if self._entries > self.caps.entries:
             self._refuse("…", f"more than {self.caps.entries} entries")
             return True

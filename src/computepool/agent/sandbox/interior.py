@@ -63,7 +63,7 @@ class Interior:
         """What every job sees, read-only, in the order of the mounts: path inside -> host path."""
         return {"/usr": str(self.runtime.root / "usr"), "/etc": str(etc)}
 
-    def not_started(
+    def start_failure(
         self, command: str, *, workdir: Path, policy: SandboxPolicy, otherwise: str
     ) -> ProcessExit:
         """Whose fault it is that the job never began: a command that cannot be run, or the sandbox.

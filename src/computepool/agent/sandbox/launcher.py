@@ -143,7 +143,7 @@ class Launcher:
                 killing = True
                 self._reply(LEFTOVERS, status)
             elif self._channel.fileno() in events:
-                killing = self._told_to_kill() or killing
+                killing = self._receive_kill() or killing
         self._reply(ENDED, status or 0, cpu_us=cpu_us, peak_kb=peak_kb)
 
     def _wait(self, timeout_ms: int | None) -> set[int]:
@@ -152,7 +152,7 @@ class Launcher:
             os.read(self._wake_reader, 4096)
         return events
 
-    def _told_to_kill(self) -> bool:
+    def _receive_kill(self) -> bool:
         request, _ = self._receive()
         if request == "stop":
             # Nobody will read what comes next, so the agent's end of the channel must not wake the poll

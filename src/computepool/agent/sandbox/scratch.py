@@ -201,7 +201,7 @@ class DiskMeter:
         Raises OSError where this program cannot look.
         """
         hidden: dict[int, int] = {}
-        for count, info in enumerate(_unlinked(pids, self._folder)):
+        for count, info in enumerate(_unlinked_files(pids, self._folder)):
             if count >= _OPEN_MAX:
                 yield f"more than {_OPEN_MAX} files are open, so that nobody can say what the work folder holds"
                 return
@@ -270,7 +270,7 @@ def _enter(stack: list[tuple[int, Iterator[str]]], name: str, parent: int | None
     return True
 
 
-def _unlinked(pids: Sequence[int], folder: Path) -> Iterator[os.stat_result | None]:
+def _unlinked_files(pids: Sequence[int], folder: Path) -> Iterator[os.stat_result | None]:
     """For each descriptor of the processes: its file, where that is in the work folder's file system and has no name."""
     try:
         device = folder.stat().st_dev

@@ -272,20 +272,20 @@ class SlotPool:
     def take(self, limits: Limits, cpu_ids: tuple[int, ...] = ()) -> Slot:
         rlimits = self._rlimits(limits)
         warm = self._warm(rlimits, cpu_ids)
-        if warm is not None and self._limited(warm, limits):
+        if warm is not None and self._set_limits(warm, limits):
             slot = warm
         else:
             if warm is not None:
                 warm.destroy()
             slot = self._make(rlimits)
-            if not self._limited(slot, limits):
+            if not self._set_limits(slot, limits):
                 slot.destroy()
                 raise SandboxError("the kernel refuses the job's limits")
         slot.pin(cpu_ids)
         self._busy.add(slot)
         return slot
 
-    def _limited(self, slot: Slot, limits: Limits) -> bool:
+    def _set_limits(self, slot: Slot, limits: Limits) -> bool:
         """Set the cgroup's limits. A memory limit below what the last job left charged is refused (EBUSY)."""
         if slot.cgroup is None:
             return True

@@ -123,7 +123,7 @@ class SlotProcess:
             self._kill_again()
         elif used.wall_ms > self._limits.wall_s * 1000:
             self._kill(ProcessExit(Status.TIMEOUT, 9, f"ran longer than {self._limits.wall_s:g} s"))
-        elif self._oom_killed():
+        elif self._was_oom_killed():
             # cgroup v1 kills one process only. What is left of the job would wait for it, or answer nonsense.
             self._kill(ProcessExit(Status.OOM, 9, f"used more than {self._limits.memory_mb} MB of memory"))
         elif slot.cgroup is None and used.rss_mb > self._pool.resident_max_mb(self._limits):
@@ -230,20 +230,20 @@ class SlotProcess:
             self._clean = True
             self._peak_mb = max(self._peak_mb, peak_kb // 1024)
             self._cpu_seen_us = max(self._cpu_seen_us, cpu_us)
-            self._end(self._named(self._read_ending(wait_status)))
+            self._end(self._explain_exit(self._read_ending(wait_status)))
 
     def _on_launcher_lost(self) -> None:
         """The kernel's OOM killer took it along, or a job of level `process` killed or stopped it."""
         slot = self._open_slot()
         if slot.uid is not None and slot.cgroup is None:
             sweep_uid(slot.uid)
-        self._end(self._named(ProcessExit(Status.SANDBOX_ERROR, -1, "the job's launcher was killed")))
+        self._end(self._explain_exit(ProcessExit(Status.SANDBOX_ERROR, -1, "the job's launcher was killed")))
 
-    def _named(self, ending: ProcessExit) -> ProcessExit:
+    def _explain_exit(self, ending: ProcessExit) -> ProcessExit:
         """Put what this side knows over what the wait status says."""
         if ending.status is Status.EXIT and ending.code == 0:
             return ending  # It was done before any kill arrived.
-        if self._oom_killed():
+        if self._was_oom_killed():
             return ProcessExit(Status.OOM, 9, f"used more than {self._limits.memory_mb} MB of memory")
         if self._killed is None and self._disk_is_full():
             text = f"the work folder is full: it holds {self._limits.disk_mb} MB"
@@ -260,7 +260,7 @@ class SlotProcess:
             return False
         return found.f_bavail * found.f_frsize < _FULL_BELOW or found.f_favail == 0
 
-    def _oom_killed(self) -> bool:
+    def _was_oom_killed(self) -> bool:
         cgroup = self._open_slot().cgroup
         try:
             return cgroup is not None and cgroup.oom_kills() > self._oom_base

@@ -64,13 +64,13 @@ class ArtifactCache:
         self._wanted[digest] += 1
         try:
             async with self._locks.setdefault(digest, asyncio.Lock()):
-                return await self._opened(digest, self._folder / digest)
+                return await self._open_or_fetch(digest, self._folder / digest)
         finally:
             self._wanted[digest] -= 1
             if not self._wanted[digest]:
                 del self._wanted[digest], self._locks[digest]
 
-    async def _opened(self, digest: str, path: Path) -> int:
+    async def _open_or_fetch(self, digest: str, path: Path) -> int:
         with contextlib.suppress(FileNotFoundError):
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             with contextlib.suppress(OSError):
@@ -129,7 +129,7 @@ class ArtifactCache:
     async def _make_room(self, keep: str = "", *, most: int | None = None) -> None:
         """What goes is first given a name that nobody looks up, here where nobody can begin to use it meanwhile."""
         async with self._evicting:
-            listed = await asyncio.to_thread(self._listed)
+            listed = await asyncio.to_thread(self._list_files)
             gone = [name for _, _, name in listed if name.startswith(_GONE)]
             files = [(size, name) for _, size, name in listed if not name.startswith(_GONE)]
             most = self._limits.input_cache_bytes if most is None else most
@@ -146,7 +146,7 @@ class ArtifactCache:
     def _is_coming(self, name: str) -> bool:
         return name.endswith(_PART) and name.removesuffix(_PART) in self._wanted
 
-    def _listed(self) -> list[tuple[int, int, str]]:
+    def _list_files(self) -> list[tuple[int, int, str]]:
         """When each file was last used, its size and its name, oldest first."""
         files = []
         with os.scandir(self._folder) as entries:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import MIB, AgentLimits
-from computepool.agent.execution.attempt_result import AttemptResult, BadJob, StagingFailed, failed
+from computepool.agent.execution.attempt_result import AttemptResult, BadJob, StagingFailed, failed_result
 from computepool.agent.execution.attempts import Attempt, Stop
 from computepool.agent.execution.job_logs import JobLogs
 from computepool.agent.execution.logs import STDERR, CheckpointLine
@@ -189,7 +189,7 @@ class CheckpointKeeper:
                 files = await self._send_files(taken, saving)
                 if asked.printed is not None and not attempt.is_function:
                     files.append(await self._send_printed(asked.printed, saving))
-                reply = await self._tell(attempt, saving, files, asked=asked, ran_ms=ran_ms, last=last)
+                reply = await self._report(attempt, saving, files, asked=asked, ran_ms=ran_ms, last=last)
         except TimeoutError:
             raise CheckpointRejected("sending it took too long", Reason.STAGING_FAILED) from None
         except QuotaExceeded as error:  # the submitter's own limit, on any node
@@ -243,7 +243,7 @@ class CheckpointKeeper:
             os.close(fd)
         return OutputRef(name=PRINTED_FILE, digest=digest, size=len(printed))
 
-    async def _tell(
+    async def _report(
         self,
         attempt: Attempt,
         saving: Saving,
@@ -266,7 +266,7 @@ class CheckpointKeeper:
         backoff = Backoff(self._clock, self._limits)
         while True:
             try:
-                return await self._client.checkpoint(self._signed(report))
+                return await self._client.checkpoint(self._sign(report))
             except BadRequest as error:
                 if not compat.is_unknown_host(error, report):
                     raise
@@ -274,7 +274,7 @@ class CheckpointKeeper:
             except _PASSING as error:
                 await asyncio.sleep(backoff.delay_s(error))
 
-    def _signed(self, report: CheckpointReport) -> CheckpointReport:
+    def _sign(self, report: CheckpointReport) -> CheckpointReport:
         return report.model_copy(update={"signature": self._identity.sign(report.signed_text())})
 
     # ------------------------------------------------------------ this node stops
@@ -300,7 +300,7 @@ class CheckpointKeeper:
             return ending
         try:
             if ending.outcome is Outcome.SUCCEEDED:
-                return ending if saving.move is None else await self._moved(attempt, saving, ending)
+                return ending if saving.move is None else await self._move(attempt, saving, ending)
             if attempt.stop in (None, Stop.DRAINING) and saving.task is not None:
                 saving.hurry.set()
                 await asyncio.wait([saving.task], timeout=self._limits.checkpoint_grace_s)
@@ -308,7 +308,7 @@ class CheckpointKeeper:
         finally:
             await self._clean_up(attempt, saving)
 
-    async def _moved(self, attempt: Attempt, saving: Saving, ending: AttemptResult) -> AttemptResult:
+    async def _move(self, attempt: Attempt, saving: Saving, ending: AttemptResult) -> AttemptResult:
         """The hub has everything before this attempt says that it is over: until then nothing here is removed."""
         asked = saving.move
         assert asked is not None
@@ -318,7 +318,7 @@ class CheckpointKeeper:
         try:
             await self._keep(attempt, saving, asked, ran_ms=saving.ran_ms, last=True)
         except CheckpointRejected as error:
-            moved = failed(error.reason, f"it did not move to {asked.host}: {error}")
+            moved = failed_result(error.reason, f"it did not move to {asked.host}: {error}")
         else:
             moved = AttemptResult(outcome=Outcome.MOVED, reason=Reason.MOVED, move_to=asked.host)
         moved.ran_ms, moved.usage = ending.ran_ms, ending.usage

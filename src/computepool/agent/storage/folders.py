@@ -61,7 +61,7 @@ class WorkFolders:
     def give_back(self, account: str, folder: Path, disk_mb: int) -> None:
         """After the job's whole process tree is gone."""
         keep = functools.partial(self._keep, (account, disk_mb))
-        if _untouched(folder):
+        if _is_untouched(folder):
             if not keep(folder):
                 self._sweeper.remove(folder)
         elif os.path.ismount(folder):
@@ -87,7 +87,7 @@ class WorkFolders:
             self._sweeper.remove(folder)
 
 
-def _untouched(folder: Path) -> bool:
+def _is_untouched(folder: Path) -> bool:
     """Stops at the first thing that we did not make: a job may have left a million."""
     path = str(folder)
     found = []

@@ -94,7 +94,7 @@ class ResultDelivery:
             self._swept = True
             self._sweep(wanted)
         for group_id in sorted(wanted - self._tasks.keys()):
-            self._tasks[group_id] = asyncio.create_task(self._bring(group_id))
+            self._tasks[group_id] = asyncio.create_task(self._fetch_until_done(group_id))
 
     @property
     def under_way(self) -> list[str]:
@@ -114,7 +114,7 @@ class ResultDelivery:
             if leftover.name.rpartition("+")[0] not in wanted:
                 remove_tree(leftover)
 
-    async def _bring(self, group_id: str) -> None:
+    async def _fetch_until_done(self, group_id: str) -> None:
         backoff = Backoff(self._clock, self._limits)
         while True:
             try:
@@ -137,7 +137,7 @@ class ResultDelivery:
             raise NotFound("The group is not this node's owner's.")
         try:
             folder = home_folder.group_folder(view.summary.name, group_id, view.round)
-            arrival, reply = await self._here_or_fetched(group_id, view, folder)
+            arrival, reply = await self._deliver(group_id, view, folder)
         except (*_PASSING, NotFound):
             raise  # it is the hub that is away, or that does not want it any more: it knows
         except (ComputePoolError, OSError, ValueError, NoRoom) as error:
@@ -151,24 +151,24 @@ class ResultDelivery:
                 self._home / folder,
             )
 
-    async def _here_or_fetched(
+    async def _deliver(
         self, group_id: str, view: HomecomingView, folder: str
     ) -> tuple[ArrivalRequest, ArrivalReply]:
         """What is here is put aside where the hub has more than that: less than there is must not go by its name."""
-        known = await asyncio.to_thread(self._known, folder, view.round)
+        known = await asyncio.to_thread(self._find_complete, folder, view.round)
         if known is not None:
             try:
-                return known, await self._arrived(group_id, known, folder)
+                return known, await self._report_arrival(group_id, known, folder)
             except Conflict as refused:
                 await asyncio.to_thread(self._put_aside, folder, refused.detail)
         arrival = await self._pull(view, folder)
-        return arrival, await self._arrived(group_id, arrival, folder)
+        return arrival, await self._report_arrival(group_id, arrival, folder)
 
-    async def _arrived(self, group_id: str, arrival: ArrivalRequest, folder: str) -> ArrivalReply:
+    async def _report_arrival(self, group_id: str, arrival: ArrivalRequest, folder: str) -> ArrivalReply:
         # Told as it is now: the folder may have been moved since it was written.
         place = str((self._home / folder).resolve()).encode(errors="replace").decode()
         path = place if len(place) <= PATH_MAX else None
-        return await self._client.arrived(group_id, arrival.model_copy(update={"path": path}))
+        return await self._client.report_arrival(group_id, arrival.model_copy(update={"path": path}))
 
     async def _report_trouble(self, group_id: str, round_: int, error: Exception) -> Unavailable:
         """People at the hub see why, in one sentence; here it is tried again later."""
@@ -178,7 +178,7 @@ class ResultDelivery:
         await self._client.home_trouble(group_id, HomeTrouble(round=round_, reason=reason[:TEXT_MAX]))
         return Unavailable(reason)
 
-    def _known(self, folder: str, round_: int) -> ArrivalRequest | None:
+    def _find_complete(self, folder: str, round_: int) -> ArrivalRequest | None:
         """It is here already, and the hub has not heard it, or asks again. Damaged, it is put aside."""
         place = self._home / folder
         if not os.path.lexists(place):
@@ -246,12 +246,12 @@ class _Pull:
         self._check_room(self._view.bytes - have)
         (self.folder / SUMMARY).write_text(self._view.summary.model_dump_json(indent=2) + "\n")
         await self._pages(self._view.summary.id)
-        wanted, here = (await self._still_waits()).files, len(self._at.keys() - self._missing)
+        wanted, here = (await self._check_wanted()).files, len(self._at.keys() - self._missing)
         if here < wanted:
             raise Conflict(f"{wanted - here} of {wanted} files cannot be read at the hub now.")
         return await asyncio.to_thread(self._conclude, self._view.round, folder)
 
-    async def _still_waits(self) -> HomecomingView:
+    async def _check_wanted(self) -> HomecomingView:
         """Of a group that does not wait for this node any more, every file looks as if it were gone."""
         now = await self._client.result_delivery(self._view.summary.id)
         if now.round != self._view.round:
@@ -296,7 +296,7 @@ class _Pull:
             except ExceptionGroup as group:
                 raise group.exceptions[0] from None  # the others are the same, or were broken off by it
         if len(self._missing) > missing:
-            await self._still_waits()
+            await self._check_wanted()
         for item, files in plans:
             places = [
                 {"name": file.name, "path": file.path, "sha256": file.digest}
@@ -317,7 +317,7 @@ class _Pull:
         target = self.folder.joinpath(*file.path.split("/"))
         async with self._first.setdefault(file.digest, asyncio.Lock()), self._slots:
             if await asyncio.to_thread(_is_here, target, file.digest):
-                self._have(file, target)
+                self._note_file(file, target)
                 return
             if (known := self._at.get(file.digest)) is not None:
                 self._check_room(self._sizes[file.digest])
@@ -333,9 +333,9 @@ class _Pull:
                 return
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             part.rename(target)
-            self._have(file, target)
+            self._note_file(file, target)
 
-    def _have(self, file: Placed, target: Path) -> None:
+    def _note_file(self, file: Placed, target: Path) -> None:
         self._at.setdefault(file.digest, target)
         self._sizes[file.digest] = target.stat().st_size
 

@@ -30,13 +30,13 @@ class Sweeper:
         """Soon. The folder must not be used any more."""
         path = str(folder)
         if os.path.ismount(path):
-            self._queue.put((folder, _unwanted))
+            self._queue.put((folder, _keep_nothing))
             return
         try:
             _remove_ours(path)
             os.rmdir(path)
         except OSError:  # Not empty, as a rule, or a link, which is not followed.
-            self._queue.put((folder, _unwanted))
+            self._queue.put((folder, _keep_nothing))
 
     def clean(self, folder: Path, keep: Callable[[Path], bool]) -> None:
         """Empty a folder with a file system of its own and offer it to `keep`; remove it if that is not wanted."""
@@ -51,7 +51,7 @@ class Sweeper:
         while (entry := self._queue.get()) is not None:
             folder, keep = entry
             try:
-                if keep is not _unwanted and clean(folder) and keep(folder):
+                if keep is not _keep_nothing and clean(folder) and keep(folder):
                     continue
                 unmount(folder)
                 remove_tree(folder)
@@ -70,5 +70,5 @@ def _remove_ours(path: str) -> None:
         os.close(here)
 
 
-def _unwanted(folder: Path) -> bool:
+def _keep_nothing(folder: Path) -> bool:
     return False

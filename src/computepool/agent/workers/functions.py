@@ -10,7 +10,13 @@ from pathlib import Path
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.execution.attempt_result import AttemptResult, BadJob, FolderFull, failed, of_exit
+from computepool.agent.execution.attempt_result import (
+    AttemptResult,
+    BadJob,
+    FolderFull,
+    failed_result,
+    of_exit,
+)
 from computepool.agent.execution.attempts import Attempt, Interrupted
 from computepool.agent.execution.job_logs import OutputSink
 from computepool.agent.execution.lanes import AttemptLane
@@ -85,15 +91,17 @@ class FunctionRunner:
             attempt.kill = None
             attempt.call = None
             if isinstance(result, CallReply):
-                return await self._answered(attempt, call, result, worker=worker)
+                return await self._result_of(attempt, call, result, worker=worker)
             self._drop_worker(lane)
             if worker.cheated and result.started:
-                return failed(Reason.EXCEPTION, "the function interfered with the worker that called it")
+                return failed_result(
+                    Reason.EXCEPTION, "the function interfered with the worker that called it"
+                )
             stopped = result.exit.status in (Status.CANCELLED, Status.TIMEOUT)
             innocent = stopped and attempt.stop is None and not attempt.timed_out
             if attempt.timed_out or (result.started and not innocent):
                 attempt.proxy = worker.proxy
-                return _lost(attempt, result, worker)
+                return _lost_result(attempt, result, worker)
             if attempt.stop is not None:
                 raise Interrupted
             # The worker ended for the sake of another call, or before it read this one, which is simply called again.
@@ -124,14 +132,14 @@ class FunctionRunner:
                     self._pool.take(key, lane.cpu_ids, note=partial(self._sink.logs.note, attempt))
                 )
                 worker.pin(lane.cpu_ids, lane.cores)
-            call = await self._offered(attempt, worker)
+            call = await self._offer(attempt, worker)
             if call is not None:
                 attempt.call = call
                 return call
             worker.kill(Status.CANCELLED)  # It does nothing, and takes nothing. Another one will.
             self.release(lane)
 
-    async def _offered(self, attempt: Attempt, worker: WorkerHandle) -> Call | None:
+    async def _offer(self, attempt: Attempt, worker: WorkerHandle) -> Call | None:
         """None where earlier calls left the worker, or its folder, so that it takes no more."""
         try:
             call = await self._call_with_files(attempt, worker)
@@ -191,14 +199,14 @@ class FunctionRunner:
         if grant.checkpoint is not None:
             await attempt.prepare(self._keeper.restore(attempt, worker.workdir))
         if grant.payload_artifact is not None:
-            payload = await self._placed(attempt, grant.payload_artifact, worker, label="payload")
+            payload = await self._place(attempt, grant.payload_artifact, worker, label="payload")
         if attempt.spec.digest not in worker.functions:
             function = spec.function
             if spec.function_artifact is not None:
-                function = await self._placed(attempt, spec.function_artifact, worker, label="function")
+                function = await self._place(attempt, spec.function_artifact, worker, label="function")
         return self._call(attempt, worker, payload=payload, function=function)
 
-    async def _placed(self, attempt: Attempt, digest: str, worker: WorkerHandle, *, label: str) -> list[str]:
+    async def _place(self, attempt: Attempt, digest: str, worker: WorkerHandle, *, label: str) -> list[str]:
         name = f".{label}-{worker.next_seq()}"
         await attempt.prepare(place_artifact(self._cache, digest, worker.workdir, name=name))
         return [name]
@@ -226,7 +234,7 @@ class FunctionRunner:
         lane.fed = 0
 
     # ------------------------------------------------------------ what comes back
-    async def _answered(
+    async def _result_of(
         self, attempt: Attempt, call: Call, answer: CallReply, *, worker: WorkerHandle
     ) -> AttemptResult:
         now = self._clock.steady()
@@ -234,7 +242,7 @@ class FunctionRunner:
         measured_ms = 0 if attempt.started_at is None else int((now - attempt.started_at) * 1000)
         claimed_ms = min(answer.wall_us // 1000, int((now - call.sent_at) * 1000))
         ran_ms = max(measured_ms, claimed_ms)
-        received, sent = (0, 0) if worker.proxy is None else worker.proxy.take()
+        received, sent = (0, 0) if worker.proxy is None else worker.proxy.take_bytes_used()
         usage = Usage(
             wall_ms=ran_ms,
             cpu_ms=answer.cpu_us // 1000,
@@ -252,9 +260,9 @@ class FunctionRunner:
         self, call: Call, answer: CallReply, worker: WorkerHandle, *, seal: Seal | None
     ) -> AttemptResult:
         if answer.kind == RAISED:
-            ending = failed(Reason.EXCEPTION, answer.text)
+            ending = failed_result(Reason.EXCEPTION, answer.text)
         elif answer.kind == NO_MEMORY:
-            ending = failed(Reason.OUT_OF_MEMORY, answer.text)
+            ending = failed_result(Reason.OUT_OF_MEMORY, answer.text)
         else:
             ending = AttemptResult(outcome=Outcome.SUCCEEDED, reason=Reason.COMPLETED, result=answer.text)
             ending.items_failed = min(answer.failed, BUNDLED_MAX)
@@ -330,7 +338,7 @@ _READ_AT_START = ("PYTHON", "LD_", "GLIBC_", "MALLOC_", "GCONV_", "LOCPATH", "LC
 _SLOW_CORES = 0.1
 
 
-def _meddles(attempt: Attempt) -> bool:
+def _changes_startup(attempt: Attempt) -> bool:
     """Whether the job changes how Python starts: what that breaks, or delays, is not the node's fault."""
     spec = attempt.spec.spec
     if spec.dependencies or attempt.spec.limits.cpus < _SLOW_CORES:
@@ -338,16 +346,16 @@ def _meddles(attempt: Attempt) -> bool:
     return any(name.startswith(_READ_AT_START) for name in spec.env)
 
 
-def _lost(attempt: Attempt, lost: Lost, worker: WorkerHandle) -> AttemptResult:
+def _lost_result(attempt: Attempt, lost: Lost, worker: WorkerHandle) -> AttemptResult:
     """The worker's end is the running call's end."""
     ended = lost.exit
     tail = "" if attempt.log is None else attempt.log.stderr_tail
     ending = of_exit(ended, stderr_tail=tail)
     if not worker.ready and (worker.late or ended.status in (Status.EXIT, Status.SIGNAL)):
-        reason = Reason.BAD_JOB if _meddles(attempt) else Reason.NODE_ERROR
+        reason = Reason.BAD_JOB if _changes_startup(attempt) else Reason.NODE_ERROR
         why = "it took too long" if worker.late else f"{ending.error or ''} {tail[-500:]}"
-        ending = failed(reason, f"the worker could not start: {why}")
+        ending = failed_result(reason, f"the worker could not start: {why}")
     elif ended.ok:
-        ending = failed(Reason.EXCEPTION, "the function ended its process without returning")
-    ending.usage = attempt.measured(ended.usage)
+        ending = failed_result(Reason.EXCEPTION, "the function ended its process without returning")
+    ending.usage = attempt.total_usage(ended.usage)
     return ending

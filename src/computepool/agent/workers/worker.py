@@ -111,9 +111,8 @@ class Worker:
             return NO_MEMORY, "the function ran out of memory"
         except BaseException as error:  # noqa: BLE001 - SystemExit too: the function failed, not this program
             if getattr(error, "computepool_moved", False):
-                return RESULT, values.encode(
-                    None
-                )  # It goes on at another host: see sdk/runtime/checkpointing.py.
+                # It goes on at another host: see sdk/runtime/checkpointing.py.
+                return RESULT, values.encode(None)
             return RAISED, _traceback(error)
 
     def _call_each(self, target: Callable[..., Any], data: bytes, *, allow_pickle: bool) -> tuple[str, str]:
@@ -127,7 +126,7 @@ class Worker:
             os.environ.pop(name, None)
         os.environ["COMPUTEPOOL_MOVES"] = ""
         parts: list[str] = []
-        told = time.perf_counter_ns()
+        shown_at = time.perf_counter_ns()
         for item in items:
             try:
                 args, kwargs = _arguments(item, allow_pickle=allow_pickle)
@@ -143,8 +142,8 @@ class Worker:
             self._mend_streams()
             if os.getcwd() != self._home:
                 os.chdir(self._home)
-            if time.perf_counter_ns() - told > _PROGRESS_GAP_NS:
-                told = time.perf_counter_ns()
+            if time.perf_counter_ns() - shown_at > _PROGRESS_GAP_NS:
+                shown_at = time.perf_counter_ns()
                 self._streams["stdout"].write(f"::progress {len(parts) / len(items):.4f}\n")
         if os.listdir(self._outputs):
             shutil.rmtree(self._outputs, ignore_errors=True)

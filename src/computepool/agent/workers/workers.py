@@ -122,9 +122,8 @@ class WorkerHandle:
         self.functions: set[str] = set()
         self.ended: Exit | None = None
         self.proxy = proxy  #: of those that listed hosts; closed with the worker
-        self.cheated = (
-            False  #: the function in it spoke to the agent in the worker's name, or kept it from speaking
-        )
+        #: The function in it spoke to the agent in the worker's name, or kept it from speaking.
+        self.cheated = False
         self.late = False  #: it was ended because it was not ready in time
         self._on_closed = on_closed
         self._process = process

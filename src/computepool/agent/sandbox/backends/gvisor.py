@@ -47,7 +47,7 @@ class GvisorSandbox:
     doubtful: tuple[int, ...] = ()
 
     def __init__(self, config: SandboxConfig) -> None:
-        if not seccomp.supported():
+        if not seccomp.is_supported():
             raise SandboxError(f"there is no seccomp filter for {os.uname().machine}")
         self._config = config
         self._found = self._find()
@@ -106,7 +106,7 @@ class GvisorSandbox:
                 ending = self._read_ending(wait_status, log)
                 if ending is not None and ending.code not in self.doubtful:
                     return ending
-                found = self._interior.not_started(
+                found = self._interior.start_failure(
                     argv[0], workdir=workdir, policy=policy, otherwise=_failure(log, policy)
                 )
                 return found if ending is None or found.code == ending.code else ending

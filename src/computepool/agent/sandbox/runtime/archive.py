@@ -36,7 +36,7 @@ def write(made: Runtime, file: Path) -> None:
 def read(cache_dir: Path, file: Path, wish: RuntimeRecipe) -> Runtime:
     """Unpack a runtime, check it, and use it from now on; SandboxError says what is wrong with it."""
     store = runtime.open_store(cache_dir)
-    with runtime.locked(store), runtime.building_folder(store) as building:
+    with runtime.lock(store), runtime.building_folder(store) as building:
         try:
             with tarfile.open(file, "r:") as archive:
                 claimed = _unpack(archive, building)

@@ -74,11 +74,11 @@ def search_folders() -> list[Path]:
     """Where the loader looks for libraries that do not say where they are, in its order."""
     triple = f"{platform.machine()}-linux-gnu"
     built_in = [f"/lib/{triple}", f"/usr/lib/{triple}", "/lib64", "/usr/lib64", "/lib", "/usr/lib"]
-    folders = dict.fromkeys([*_configured(_CONFIGURED), *map(Path, built_in)])
+    folders = dict.fromkeys([*_configured_folders(_CONFIGURED), *map(Path, built_in)])
     return [folder for folder in folders if folder.is_dir()]
 
 
-def _configured(path: Path) -> Iterator[Path]:
+def _configured_folders(path: Path) -> Iterator[Path]:
     try:
         lines = path.read_text().splitlines()
     except OSError:
@@ -89,6 +89,6 @@ def _configured(path: Path) -> Iterator[Path]:
             pattern = text.removeprefix("include").strip()
             base = Path("/") if pattern.startswith("/") else path.parent
             for included in sorted(base.glob(pattern.lstrip("/"))):
-                yield from _configured(included)
+                yield from _configured_folders(included)
         elif text.startswith("/"):
             yield Path(text)

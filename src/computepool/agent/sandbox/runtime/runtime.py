@@ -87,15 +87,15 @@ class Runtime:
         killed half way (made aside, then renamed).
         """
         for wanted in add:
-            tree.added_path(wanted)
+            tree.path_to_add(wanted)
         store = open_store(cache_dir)
         wish = RuntimeRecipe.of(extra, add)
         with contextlib.suppress(FileNotFoundError):
             return load_chosen(store, wish, (store / CHOSEN).read_text().strip())
-        found = _known(store, wish)
+        found = _find_made(store, wish)
         if found is None:
-            with locked(store):
-                found = _known(store, wish) or _make(store, wish, extra=extra, add=add)
+            with lock(store):
+                found = _find_made(store, wish) or _make(store, wish, extra=extra, add=add)
         return found
 
 
@@ -136,13 +136,13 @@ def load(store: Path, digest: str) -> Runtime | None:
     Unchanged since it was last read if its stamp is the same; else it is read again.
     """
     hold(store, digest)
-    found = _loaded(store, digest)
+    found = _load(store, digest)
     if found is None:
         os.close(_held.pop(store / f"{digest}.lock"))
     return found
 
 
-def _loaded(store: Path, digest: str) -> Runtime | None:
+def _load(store: Path, digest: str) -> Runtime | None:
     root, note = store / digest, store / f"{digest}.json"
     try:
         known = json.loads(note.read_bytes())
@@ -199,7 +199,7 @@ def building_folder(store: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def locked(store: Path) -> Iterator[None]:
+def lock(store: Path) -> Iterator[None]:
     fd = os.open(store / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -243,7 +243,7 @@ def collect_garbage(store: Path) -> None:
             os.close(fd)
 
 
-def _known(store: Path, wish: RuntimeRecipe) -> Runtime | None:
+def _find_made(store: Path, wish: RuntimeRecipe) -> Runtime | None:
     """What was made for this wish, if the files that it was made from are still the same."""
     try:
         noted = json.loads((store / f"{wish.key}.wish").read_bytes())

@@ -115,7 +115,7 @@ class Tree:
                 self._data(Path(folder, name[0], name), f"/usr/share/terminfo/{name[0]}/{name}")
         self._etc()
         for wanted in add:
-            self._added(wanted)
+            self._add(wanted)
         _index_libraries(self._root, self._system_library)
 
     # ------------------------------------------------------------ Python
@@ -217,8 +217,8 @@ class Tree:
         if os.path.isfile(host) and inside not in self._placed:
             self._place(host, inside)
 
-    def _added(self, wanted: str) -> None:
-        host = added_path(wanted)
+    def _add(self, wanted: str) -> None:
+        host = path_to_add(wanted)
         files = [host] if host.is_file() else [path for path in sorted(host.rglob("*")) if path.is_file()]
         for path in files:
             self._file(path)
@@ -232,7 +232,7 @@ class Tree:
         self.sources[str(host)] = (info.st_size, info.st_mtime_ns)
 
 
-def added_path(wanted: str) -> Path:
+def path_to_add(wanted: str) -> Path:
     """The file or folder of the host that an owner means; a plain name is a program."""
     path = Path(wanted) if "/" in wanted else _program(wanted)
     if path is None:

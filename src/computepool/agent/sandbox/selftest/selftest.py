@@ -83,7 +83,7 @@ def report(backend: Backend, config: SandboxConfig) -> LevelReport:
         if not probe.ok:
             return LevelReport(level=level, ok=False, reason=probe.reason, fix=probe.fix, limits="")
         try:
-            achieved = _achieved(sandbox, config)
+            achieved = _attack_twice(sandbox, config)
         except (SandboxError, OSError) as error:
             return LevelReport(level=level, ok=False, reason=str(error), fix=_FIX, limits=sandbox.limits_kind)
         broken = {name: text for name, text in achieved.items() if text}
@@ -97,7 +97,7 @@ def report(backend: Backend, config: SandboxConfig) -> LevelReport:
         )
 
 
-def _achieved(sandbox: Sandbox, config: SandboxConfig) -> dict[str, str]:
+def _attack_twice(sandbox: Sandbox, config: SandboxConfig) -> dict[str, str]:
     """What a busy machine kept from ending is tried once more. What was achieved stands."""
     first = _attack(sandbox, config, limits_kind=sandbox.limits_kind)
     if not any(text.startswith(_UNTRIED) for text in first.values()):
@@ -121,12 +121,12 @@ def _attack(sandbox: Sandbox, config: SandboxConfig, *, limits_kind: str) -> dic
             plan = canaries.plan(sandbox.level)
             plan["files"] += _hidden_programs(config.runtime)
             plans.append(plan)
-        jobs = [_Job(sandbox, plan, scratch=scratch, cleanup=cleanup) for plan in plans]
+        jobs = [AttackJob(sandbox, plan, scratch=scratch, cleanup=cleanup) for plan in plans]
         achieved: dict[str, str] = {}
         for job in jobs:
             achieved |= job.result()
         if sandbox.level >= Level.CONTAINER:
-            achieved["walls"] = _look_at_isolation(sandbox, scratch, cleanup)
+            achieved["isolation"] = _look_at_isolation(sandbox, scratch, cleanup)
         return achieved | canaries.traces()
 
 
@@ -140,13 +140,13 @@ def _look_at_isolation(sandbox: Sandbox, scratch: Path, cleanup: contextlib.Exit
     """What is wrong with a running job, seen from the host; and whether anything is left of it."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
     try:
-        job = _Job(sandbox, {"stay": []}, scratch=scratch, cleanup=cleanup, stdin=reader)
+        job = AttackJob(sandbox, {"stay": []}, scratch=scratch, cleanup=cleanup, stdin=reader)
         look = (
             isolation_evidence.breaches
             if sandbox.level is Level.GVISOR
             else isolation_evidence.container_breaches
         )
-        found = look(job.pid) if job.has_spoken() else f"{_UNTRIED}: it did not begin"
+        found = look(job.pid) if job.wait_for_output() else f"{_UNTRIED}: it did not begin"
     finally:
         os.close(reader)
         os.close(writer)
@@ -158,7 +158,7 @@ def _look_at_isolation(sandbox: Sandbox, scratch: Path, cleanup: contextlib.Exit
     )
 
 
-class _Job:
+class AttackJob:
     """One hostile process and what it says it achieved."""
 
     def __init__(
@@ -191,7 +191,7 @@ class _Job:
     def pid(self) -> int:
         return self._process.pid
 
-    def has_spoken(self) -> bool:
+    def wait_for_output(self) -> bool:
         """Wait until it writes something; False if it ends before that."""
         deadline = time.monotonic() + _WAIT_S
         while not os.fstat(self._output.fileno()).st_size:
