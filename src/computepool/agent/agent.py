@@ -18,7 +18,7 @@ from computepool.agent.execution.executor import Executor
 from computepool.agent.execution.job_calls import CallRelay
 from computepool.agent.execution.job_environment import JobEnvironment
 from computepool.agent.execution.job_logs import JobLogs, OutputSink
-from computepool.agent.execution.lanes import Slots
+from computepool.agent.execution.lanes import LaneCpus
 from computepool.agent.execution.logs import LogShipper
 from computepool.agent.execution.processes import ProcessRunner
 from computepool.agent.hardware.benchmark import Benchmark
@@ -68,7 +68,7 @@ _HUB_KNOWS = (NodeStatus.COOLING_OFF, NodeStatus.OWNER_ONLY, NodeStatus.FLOOR_AB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What the agent found out about its machine before it starts."""
+    """What the agent learned about its machine before starting."""
 
     sandbox: Sandbox
     runtime: Runtime | None
@@ -99,81 +99,62 @@ class Agent:
         self._folders = WorkFolders(config.work_dir, self._sweeper, volumes.Volumes(config.cache_dir))
         self._egress = Egress(config.work_dir, limits=limits, private=parse_networks(config.net_private))
         self._fence = Fence()
-        table = AttemptTable(remembered_max=limits.remembered_attempts_max)
+        self._table = AttemptTable(remembered_max=limits.remembered_attempts_max)
         self._shipper = LogShipper(client, clock=clock, limits=limits)
-        self._reporter = self._make_reporter(table)
+        self._reporter = Reporter(
+            client,
+            Outbox(config.outbox_dir, clock=clock, age_max_s=limits.outbox_age_max_s),
+            identity,
+            clock=clock,
+            limits=limits,
+            on_answer=lambda attempt_id, _: self._table.settle(attempt_id),
+            is_busy=lambda: bool(self._table.active),
+        )
+        self._job_environment = JobEnvironment(
+            machine.sandbox,
+            machine.runtime,
+            machine.cards,
+            egress=self._egress if config.network else None,
+            fence=self._fence,
+        )
         self._artifacts = ArtifactCache(config.cache_dir / "artifacts", client, clock=clock, limits=limits)
-        job_environment = self._make_job_environment()
-        self._provisions = self._make_provisions(job_environment)
-        self._pool = self._make_pool(job_environment)
-        self._slots = self._make_slots()
-        uploader, logs = Uploader(client, clock=clock, limits=limits), JobLogs(self._shipper, limits)
-        keeper = self._make_keeper(uploader, logs)
-        relay = CallRelay(client, sweeper=self._sweeper, clock=clock, limits=limits)
-        sink = OutputSink(logs, keeper, relay)
-        self._executor = Executor(
-            self._make_processes(job_environment, keeper, sink, uploader=uploader),
-            self._make_functions(keeper, sink, uploader),
-            self._pool,
-            relay=relay,
-            shipper=self._shipper,
-            meter=GpuMeter(machine.cards),
-            slots=self._slots,
-            table=table,
-            reporter=self._reporter,
-            watcher=watcher,
+        self._provisions = self._make_provisions()
+        self._pool = WorkerPool(
+            self._job_environment,
+            self._provisions,
+            self._artifacts,
+            folders=self._folders,
             clock=clock,
             limits=limits,
         )
-        self.benchmark = self._make_benchmark(job_environment)
+        self._lane_cpus = self._make_lane_cpus()
+        self._executor = self._make_executor()
+        self.benchmark = Benchmark(
+            self._job_environment,
+            client,
+            identity,
+            executor=self._executor,
+            work_dir=config.work_dir,
+            clock=clock,
+        )
         self.result_delivery = ResultDelivery(
             client, identity, data_dir=config.data_dir, clock=clock, limits=limits
         )
         self._keyring = Keyring(identity, client, path=config.identity_path, clock=clock)
-        self.loop = self._make_loop(table, keeper)
+        self.loop = self._make_loop()
         self._control = ControlServer(config.data_dir, self.command)
 
-    def _make_reporter(self, table: AttemptTable) -> Reporter:
-        config, clock, limits = self._config, self._clock, self._config.limits
-        return Reporter(
-            self._client,
-            Outbox(config.outbox_dir, clock=clock, age_max_s=limits.outbox_age_max_s),
-            self._identity,
-            clock=clock,
-            limits=limits,
-            on_answer=lambda attempt_id, _: table.settle(attempt_id),
-            is_busy=lambda: bool(table.active),
-        )
-
-    def _make_job_environment(self) -> JobEnvironment:
-        machine = self._machine
-        egress = self._egress if self._config.network else None
-        return JobEnvironment(
-            machine.sandbox, machine.runtime, machine.cards, egress=egress, fence=self._fence
-        )
-
-    def _make_provisions(self, job_environment: JobEnvironment) -> Provisions:
+    def _make_provisions(self) -> Provisions:
         config, machine = self._config, self._machine
         uv = config.uv or find_uv()
-        builder = Builder(job_environment, self._folders, self._egress)
+        builder = Builder(self._job_environment, self._folders, self._egress)
         index = PackageIndex(uv, url=config.package_index, hosts=config.package_index_hosts)
         folder = config.cache_dir / "environments"
         environments = Environments(folder, builder, index, uv=uv, limits=config.limits)
         offered = machine.profile.fetches_python
         return Provisions(Pythons(config, builder, offered=offered, runtime=machine.runtime), environments)
 
-    def _make_pool(self, job_environment: JobEnvironment) -> WorkerPool:
-        return WorkerPool(
-            job_environment,
-            self._provisions,
-            self._artifacts,
-            sweeper=self._sweeper,
-            folders=self._folders,
-            clock=self._clock,
-            limits=self._config.limits,
-        )
-
-    def _make_slots(self) -> Slots:
+    def _make_lane_cpus(self) -> LaneCpus:
         config, owner = self._config, self._identity.owner
         cores = self._machine.profile.cores
         ids = lent_ids(usable_ids(), cores, seed=str(config.data_dir))
@@ -182,66 +163,62 @@ class Agent:
             # What others run is paid by its time, and held against other nodes' times: it gets what it asked for.
             return attempt.grant.account_id == owner if config.elastic is None else config.elastic
 
-        return Slots(Cpus(ids, cores), may_stretch=may_stretch)
+        return LaneCpus(Cpus(ids, cores), may_stretch=may_stretch)
 
-    def _make_keeper(self, uploader: Uploader, logs: JobLogs) -> CheckpointKeeper:
-        return CheckpointKeeper(
-            self._client,
+    def _make_executor(self) -> Executor:
+        client, clock, limits = self._client, self._clock, self._config.limits
+        uploader = Uploader(client, clock=clock, limits=limits)
+        logs = JobLogs(self._shipper, limits)
+        keeper = CheckpointKeeper(
+            client,
             self._identity,
             self._artifacts,
             uploader=uploader,
             logs=logs,
             sweeper=self._sweeper,
-            clock=self._clock,
-            limits=self._config.limits,
+            clock=clock,
+            limits=limits,
         )
-
-    def _make_processes(
-        self,
-        job_environment: JobEnvironment,
-        keeper: CheckpointKeeper,
-        sink: OutputSink,
-        *,
-        uploader: Uploader,
-    ) -> ProcessRunner:
-        return ProcessRunner(
-            job_environment,
+        relay = CallRelay(client, sweeper=self._sweeper, clock=clock, limits=limits)
+        sink = OutputSink(logs, keeper, relay)
+        processes = ProcessRunner(
+            self._job_environment,
             self._provisions,
             self._artifacts,
             uploader=uploader,
             keeper=keeper,
             sink=sink,
             folders=self._folders,
-            clock=self._clock,
-            limits=self._config.limits,
+            clock=clock,
+            limits=limits,
         )
-
-    def _make_functions(
-        self, keeper: CheckpointKeeper, sink: OutputSink, uploader: Uploader
-    ) -> FunctionRunner:
-        return FunctionRunner(
+        functions = FunctionRunner(
             self._pool,
             self._artifacts,
             uploader,
             keeper=keeper,
             sink=sink,
             sweeper=self._sweeper,
-            clock=self._clock,
-            limits=self._config.limits,
+            clock=clock,
+            limits=limits,
+        )
+        return Executor(
+            processes,
+            functions,
+            self._pool,
+            keeper=keeper,
+            relay=relay,
+            shipper=self._shipper,
+            reporter=self._reporter,
+            watcher=self._watcher,
+            meter=GpuMeter(self._machine.cards),
+            lane_cpus=self._lane_cpus,
+            table=self._table,
+            clock=clock,
+            limits=limits,
         )
 
-    def _make_benchmark(self, job_environment: JobEnvironment) -> Benchmark:
-        return Benchmark(
-            job_environment,
-            self._client,
-            self._identity,
-            work_dir=self._config.work_dir,
-            clock=self._clock,
-            is_idle=lambda: not self._executor.attempts,
-            wait_until_idle=self._executor.wait_until_idle,
-        )
-
-    def _make_loop(self, table: AttemptTable, keeper: CheckpointKeeper) -> NodeLoop:
+    def _make_loop(self) -> NodeLoop:
         config, machine = self._config, self._machine
         gatekeeper = Gatekeeper(
             self._identity,
@@ -257,10 +234,9 @@ class Agent:
             self._client,
             gatekeeper,
             machine.profile,
-            table=table,
+            table=self._table,
             executor=self._executor,
             reporter=self._reporter,
-            keeper=keeper,
             keyring=self._keyring,
             benchmark=self.benchmark,
             result_delivery=self.result_delivery,
@@ -273,7 +249,7 @@ class Agent:
         )
 
     async def run(self) -> None:
-        """Until `stop` is set or the node is drained. Raises Unauthenticated when the hub has removed the node."""
+        """Run until `stop` is set or the node is drained. Raises Unauthenticated if the hub has removed the node."""
         helpers = [
             asyncio.create_task(part.run())
             for part in (self._reporter, self._shipper, self.benchmark, self.result_delivery)
@@ -331,7 +307,7 @@ class Agent:
         return self.status()
 
     def _leave(self, *, now: bool) -> None:
-        """When the last job has ended and is reported; or at once, and what runs is given back."""
+        """Leave once the last job is reported; with `now`, at once, giving back running jobs."""
         self._leaving = True
         self.loop.set_local_state(NodeState.DRAINING)
         if now:
@@ -352,7 +328,7 @@ class Agent:
         return {"node_id": self._identity.node_id, "old_accepted_until_ms": until_ms}
 
     async def _status_with_name(self) -> dict[str, Any]:
-        """With the name of its owner, which only the hub knows; asked for once, and not for long."""
+        """The status with the owner's name, which only the hub knows. It is fetched once, with a short timeout."""
         if not self._owner_name and self._is_connected():
             with contextlib.suppress(ComputePoolError, TimeoutError):
                 async with asyncio.timeout(_NAME_TIMEOUT_S):
@@ -389,8 +365,8 @@ class Agent:
                 }
                 for lane, head in self._executor.lanes()
             ],
-            "cpus": list(self._slots.cpus.lent),
-            "cpus_free": list(self._slots.cpus.free),
+            "cpus": list(self._lane_cpus.cpus.lent),
+            "cpus_free": list(self._lane_cpus.cpus.free),
             "waiting": self._executor.waiting,
             "unreported": self._reporter.waiting,
             "workers": len(self._pool),
@@ -404,7 +380,7 @@ class Agent:
         return contact is not None and self._clock.boot_time() - contact < self.loop.lease.lease_ms / 1000
 
     def _status(self) -> NodeStatus:
-        """The same word as at the hub, also for what only the hub knows: the price, and how its jobs ended."""
+        """The same status that the hub shows, including what only the hub knows: prices, and how jobs ended."""
         rest = rest_reason(self.loop.state, Contact(heard=self._is_connected()), cooling=False)
         if rest is None and self.loop.hub_status in _HUB_KNOWS:
             return NodeStatus(self.loop.hub_status)

@@ -204,7 +204,7 @@ class AgentConfig:
 
     @property
     def paused_path(self) -> Path:
-        """Is there while the owner wants no new jobs, also after a restart."""
+        """Exists while the owner has paused the node, also across restarts."""
         return self.data_dir / "paused"
 
     @property
@@ -221,6 +221,6 @@ class AgentConfig:
 
 
 def prepare_data_dir(path: Path) -> None:
-    """Make the agent's folder. As root every job has a uid of its own and must be able to walk through it."""
+    """Create the agent's folder. A root agent gives each job its own uid, which must be able to traverse it."""
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o711 if os.geteuid() == 0 else 0o700)

@@ -94,13 +94,13 @@ class Attempt:
 
     @property
     def longest_s(self) -> float:
-        """Until its own time limit, or until the money set aside for it is spent."""
+        """How long it may run: until its time limit, or until its budget is spent."""
         paid_ms = self.grant.paid_ms
         return self.limit_s if paid_ms is None else min(self.limit_s, paid_ms / 1000)
 
     @property
     def limit_s(self) -> float:
-        """Attempts that go on from one another share the job's time limit."""
+        """Attempts that resume one another share the job's time limit."""
         left_ms = self.grant.left_ms
         return self.spec.timeout_s if left_ms is None else min(self.spec.timeout_s, left_ms / 1000)
 
@@ -109,7 +109,7 @@ class Attempt:
         return None if self.log is None else self.log.progress
 
     def total_usage(self, used: sandbox.ProcessUsage) -> Usage:
-        """For the report: what the sandbox saw, and what only the agent knows."""
+        """The usage for the report: what the sandbox measured, plus GPU time and network traffic."""
         received, sent = (0, 0) if self.proxy is None else self.proxy.bytes_used()
         return Usage(
             wall_ms=used.wall_ms,
@@ -125,7 +125,7 @@ class Attempt:
             self.kill(status)
 
     async def prepare(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await something slow that comes before the start, so that `end` can break it off."""
+        """Await slow work that precedes the start, so that `end` can cancel it."""
         task = asyncio.ensure_future(work)
 
         def break_off(status: Status) -> None:

@@ -22,7 +22,7 @@ from computepool.agent.execution.attempt_result import (
 from computepool.agent.execution.attempt_table import AttemptTable
 from computepool.agent.execution.attempts import Attempt, Interrupted, Stop
 from computepool.agent.execution.job_calls import CallRelay
-from computepool.agent.execution.lanes import AttemptLane, Slots
+from computepool.agent.execution.lanes import AttemptLane, LaneCpus
 from computepool.agent.execution.load import FIRST_COMPARABLE, Load
 from computepool.agent.execution.logs import LogShipper
 from computepool.agent.execution.processes import ProcessRunner
@@ -31,6 +31,7 @@ from computepool.agent.hub_link.reporter import Reporter
 from computepool.agent.owner.owner_console import Watcher
 from computepool.agent.sandbox.base import BadCommand, SandboxError, Status
 from computepool.agent.storage import sealing
+from computepool.agent.storage.checkpoints import CheckpointKeeper
 from computepool.agent.workers.functions import FunctionRunner
 from computepool.agent.workers.worker_pool import WorkerPool
 from computepool.core.errors import ComputePoolError
@@ -47,25 +48,27 @@ class Executor:
         functions: FunctionRunner,
         pool: WorkerPool,
         *,
+        keeper: CheckpointKeeper,
         relay: CallRelay,
         shipper: LogShipper,
-        meter: GpuMeter,
-        slots: Slots,
-        table: AttemptTable,
         reporter: Reporter,
         watcher: Watcher,
+        meter: GpuMeter,
+        lane_cpus: LaneCpus,
+        table: AttemptTable,
         clock: AgentClock,
         limits: AgentLimits,
     ) -> None:
         self._processes = processes
         self._functions = functions
         self._pool = pool
+        self._keeper = keeper
         self._relay = relay
         self._shipper = shipper
         self._meter = meter
         self._clock = clock
         self._limits = limits
-        self._slots = slots
+        self._lane_cpus = lane_cpus
         self._attempts = table.active
         self._reporter = reporter
         self._watcher = watcher
@@ -77,7 +80,7 @@ class Executor:
     # ------------------------------------------------------------ what the loop asks for
     @property
     def attempts(self) -> dict[str, Attempt]:
-        """Every attempt that has no ending yet."""
+        """Every attempt that has no result yet."""
         return self._attempts
 
     @property
@@ -89,11 +92,11 @@ class Executor:
         return [lane.head for lane in self._lanes.values() if lane.head is not None]
 
     def lanes(self) -> list[tuple[AttemptLane, Attempt]]:
-        """With what each runs at the moment."""
+        """Every busy lane with the attempt that it runs."""
         return [(lane, lane.head) for lane in self._lanes.values() if lane.head is not None]
 
     def running(self) -> list[RunningAttempt]:
-        """What the hub should show as running, with progress. What they did since the last word is told once."""
+        """What the hub should show as running. Load samples are sent once."""
         now = self._clock.steady()
         return [
             RunningAttempt(
@@ -109,7 +112,7 @@ class Executor:
         ]
 
     def _is_young(self, head: Attempt, now: float) -> bool:
-        """Whether it is told in more detail: what runs for hours needs no point for every other second."""
+        """Young attempts are reported in more detail; one that runs for hours needs no sample every other second."""
         return head.started_at is None or now - head.started_at < self._limits.load_detail_s
 
     def start(self, attempts: Iterable[Attempt]) -> None:
@@ -140,8 +143,13 @@ class Executor:
         for lane in self._lanes.values():
             self._give_back(lane, reason)
 
+    def ask_to_save(self) -> bool:
+        """Ask every job that uses checkpoints to make one now. True while any has yet to do so."""
+        saving = [self._keeper.ask_to_save(head) for head in self.heads()]
+        return any(saving)
+
     async def wait_until_idle(self) -> None:
-        """Until nothing is waiting or running."""
+        """Wait until no attempt is waiting or running."""
         await self._idle.wait()
 
     async def close(self) -> None:
@@ -159,7 +167,7 @@ class Executor:
             while lane.waiting:
                 attempt = lane.pop(self._clock.steady())
                 if (cores := attempt.spec.limits.cpus) != lane.wanted:
-                    self._slots.enter(lane, cores, near=self._functions.warm_ids(attempt))
+                    self._lane_cpus.enter(lane, cores, near=self._functions.warm_ids(attempt))
                 attempt.cpu_ids = lane.cpu_ids
                 ending = await self._run(attempt, lane)
                 if attempt.calls is not None:
@@ -172,7 +180,7 @@ class Executor:
                 lane.head = None
         finally:
             self._functions.release(lane)
-            self._slots.leave(lane, self._clock.steady())
+            self._lane_cpus.leave(lane, self._clock.steady())
             del self._lanes[lane.id]
 
     async def _run(self, attempt: Attempt, lane: AttemptLane) -> AttemptResult:
@@ -201,8 +209,8 @@ class Executor:
         return self._judge(attempt, ending)
 
     def _judge(self, attempt: Attempt, ending: AttemptResult) -> AttemptResult:
-        """A stop by the agent explains an end better than the signal it used. What was finished stays finished, unless
-        its money ended first: a job of milliseconds may be over before the clock is looked at.
+        """A stop by the agent explains the end better than the signal that it used. A finished job stays finished, unless
+        its budget ran out first: a very short job may be over before the agent checks the clock.
         """
         if attempt.longest_s < attempt.limit_s and (
             ending.reason is Reason.TIMEOUT
@@ -233,7 +241,7 @@ class Executor:
 
     # ------------------------------------------------------------ time
     def tick(self) -> bool:
-        """Look at the clock for every lane; True when the hub should hear of something new that runs."""
+        """Enforce time limits on every lane. True if the hub should learn of a newly running attempt."""
         now = self._clock.steady()
         news = False
         for lane in list(self._lanes.values()):
@@ -277,12 +285,12 @@ class Executor:
             worker.give_up()
 
     def _patrol(self, elapsed_s: float) -> bool:
-        """True when there is a first word about what something that runs does; later ones go with the polls."""
+        """Enforce limits and sample loads. True after an attempt's first usable sample; later ones go with the polls."""
         news = False
         self._processes.patrol()
         self._pool.patrol()
         now = self._clock.steady()
-        self._slots.patrol(now)
+        self._lane_cpus.patrol(now)
         for lane, head in self.lanes():
             cards = None
             if head.grant.gpus and head.started_at is not None:

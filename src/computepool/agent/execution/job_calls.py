@@ -52,14 +52,14 @@ class CallRelay:
         self._places = asyncio.Semaphore(limits.calls_relayed_max)
 
     def receive(self, attempt: Attempt, names: Sequence[str]) -> None:
-        """A job says a call again until it is answered; each is made once."""
+        """A job repeats a call until it is answered; each is relayed once."""
         calls = attempt.calls = attempt.calls or {}
         for name in names:
             if name not in calls and len(calls) < self._limits.calls_open_max:
                 calls[name] = asyncio.get_running_loop().create_task(self._answer(attempt, name))
 
     async def end(self, attempt: Attempt) -> None:
-        """The job is over: nobody waits for answers any more. A worker's folder stays, so what was left there goes."""
+        """Cancel the calls of a finished job and remove their files: a worker's folder outlives the job."""
         if attempt.calls is None:
             return
         tasks = list(attempt.calls.values())
@@ -112,7 +112,7 @@ def _parse(data: bytes) -> tuple[str, str, bytes | None]:
 
 
 def _folder(attempt: Attempt) -> str:
-    """A worker's folder serves many calls, so each has its own in it (worker.py)."""
+    """A worker's folder serves many calls, so each has its own subfolder (worker.py)."""
     return f"{CALLS}-{attempt.id}" if attempt.is_function else CALLS
 
 
@@ -132,7 +132,7 @@ def _open(attempt: Attempt) -> Iterator[int]:
 
 
 def is_call(attempt: Attempt, name: str) -> bool:
-    """Whether there is a file of that name; anything else that looks so is plain output."""
+    """True if there is a file of that name. Any other line that looks like a call is plain output."""
     with contextlib.suppress(OSError), _open(attempt) as here:
         return stat.S_ISREG(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode)
     return False
@@ -152,7 +152,7 @@ def _read(attempt: Attempt, name: str, most: int) -> bytes:
 
 
 def _write(attempt: Attempt, name: str, data: bytes) -> None:
-    """Under a name that is not looked at until everything is there."""
+    """Write under a temporary name, then rename: the job never sees half a reply."""
     building = f".{name}.reply"
     with _open(attempt) as here:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

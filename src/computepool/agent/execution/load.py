@@ -74,7 +74,7 @@ def _higher(one: int | None, other: int | None) -> int | None:
 
 
 class UnsentLoads:
-    """Looks that the hub has not heard of: few, with the peaks of those that were left out."""
+    """Load samples that were not sent yet: a few, each with the peaks of those that were merged into it."""
 
     __slots__ = ("_looks",)
 
@@ -93,7 +93,7 @@ class UnsentLoads:
             self._looks = [one if two is None else two.with_peaks(one) for one, two in pairs]
 
     def take(self, now: float, *, young: bool = True) -> list[LoadModel]:
-        """Told once. Of an attempt that is not young any more, all of it as one."""
+        """Return each sample once; those of an attempt that is no longer young are merged into one."""
         looks, self._looks = self._looks, []
         if not young and looks:
             last = looks[0]

@@ -48,7 +48,7 @@ _Decoder = codecs.getincrementaldecoder("utf-8")
 
 @dataclass(frozen=True, slots=True)
 class PrintedDigest:
-    """Names a text: the one that the hub gets, after what cannot be sent was replaced."""
+    """Identifies the text that the hub receives, after characters that cannot be sent were replaced."""
 
     digest: str
     chars: int
@@ -59,7 +59,7 @@ NOTHING_PRINTED = PrintedDigest(hashlib.sha256().hexdigest(), 0)
 
 @dataclass(frozen=True, slots=True)
 class CheckpointLine:
-    """A line that says: a checkpoint lies in the folder of this name."""
+    """A line by which a job announces the checkpoint in the folder of this name."""
 
     name: str
     progress: float | None  #: as the job said last
@@ -68,7 +68,7 @@ class CheckpointLine:
 
 
 class LogBuffer:
-    """The output of one attempt that is not shipped yet."""
+    """The output of one attempt that has not been shipped yet."""
 
     def __init__(
         self,
@@ -80,10 +80,10 @@ class LogBuffer:
         is_mark: Callable[[str, bool], bool] | None = None,
         is_call: Callable[[str], bool] | None = None,
     ) -> None:
-        """`printed`: by the attempts that this one goes on from; None: nobody knows any more.
+        """`printed`: the output of the attempts that this one resumes; None if it was too long to keep.
 
-        `is_mark`: whether a line that names this folder, for a move or not, says that one was made; else it is output.
-        `is_call`: whether one that names this file says that something is asked of the hub.
+        `is_mark`: true if the named checkpoint exists (second argument: it asks for a move); otherwise the line is output.
+        `is_call`: the same for a call to the hub.
         """
         self.attempt_id = attempt_id
         self._seal = seal
@@ -113,7 +113,7 @@ class LogBuffer:
         self.stderr_tail = ""  #: the last words, for the sentence that says how it ended
 
     def follow_on(self, printed: bytes | None) -> None:
-        """What earlier attempts printed stands before all of this one's. Once: a call may have to be made again."""
+        """Prepend what earlier attempts printed. Works once, because a call may have to be repeated."""
         if self._follows:
             return
         self._follows = True
@@ -122,7 +122,7 @@ class LogBuffer:
         self._printed = None if printed is None else bytearray(printed)
 
     def note(self, text: str) -> None:
-        """A line of the agent's own: not among what was printed, which is counted and compared, nor the job's last words."""
+        """Add a line of the agent's own. It is not part of the job's output, which is counted and compared."""
         self._keep(STDERR, f"[{text}]\n")
 
     @property
@@ -130,7 +130,7 @@ class LogBuffer:
         return self.seen_bytes > self._limits.output_bytes_max
 
     def feed(self, stream: str, data: bytes, *, skipped: int = 0) -> None:
-        """`skipped`: bytes that followed and were not even read; only when more was read than is kept."""
+        """`skipped`: bytes that followed and were not read, because more was read than is kept."""
         self.seen_bytes += len(data) + skipped
         if stream == STDOUT:
             data = self._without_signals(data)
@@ -149,7 +149,7 @@ class LogBuffer:
         self._keep(stream, text)
 
     def _count(self, text: str) -> None:
-        """The very text that is sent is what the report names, however long it is."""
+        """Digest exactly the text that is sent, however long it is."""
         self._sha.update(text.encode())
         self._chars += len(text)
 
@@ -160,12 +160,12 @@ class LogBuffer:
                 self._printed = None
 
     def printed_digest(self) -> PrintedDigest | None:
-        """Names all of standard output but the progress lines; no more of it comes."""
+        """The digest of standard output without signal lines. Call it after the last output."""
         self._end(STDOUT)
         return PrintedDigest(self._sha.hexdigest(), self._chars) if self._known else None
 
     def finish(self) -> None:
-        """No more will come: let go of what was held back for a rest that never came."""
+        """Call it after the last output: releases a line that was held back because it might become a signal."""
         for stream in self._decoders:
             self._end(stream)
 
@@ -184,7 +184,7 @@ class LogBuffer:
         )
 
     def take(self, chunks_max: int, chars_max: int) -> list[LogText]:
-        """The oldest that is pending, within both limits; at least one chunk, unless `chunks_max` is 0."""
+        """The oldest pending chunks within both limits; at least one, unless `chunks_max` is 0."""
         chunks: list[LogText] = []
         while (self._returned or self._pending) and len(chunks) < chunks_max:
             size = len(self._returned[0].text if self._returned else self._pending[0][1])
@@ -210,7 +210,7 @@ class LogBuffer:
         return self.take(len(self._returned) + len(self._pending), self.pending_chars)
 
     def untake(self, chunks: list[LogText]) -> None:
-        """They may have arrived all the same: sent again as they are, the hub knows them by their numbers."""
+        """Put chunks back after a failed request. If they did arrive, the hub recognises them by their numbers."""
         self._returned.extendleft(reversed(chunks))
         self.pending_chars += sum(len(chunk.text) for chunk in chunks)
 
@@ -240,7 +240,7 @@ class LogBuffer:
         self._pending.extend((stream, text[start : start + size]) for start in range(0, len(text), size))
 
     def _mergeable(self, stream: str) -> int | None:
-        """Where text may be added. Who changes streams all the time loses their order: pieces must not be countless."""
+        """The chunk to append to. To bound the number of chunks, a job that alternates between streams loses their order."""
         depth = 1 if len(self._pending) < self._limits.log_pending_chunks_max else 2
         places = range(-1, -min(depth, len(self._pending)) - 1, -1)
         return next((place for place in places if self._pending[place][0] == stream), None)
@@ -323,7 +323,7 @@ def _may_become_signal(line: bytes) -> bool:
 
 
 class LogShipper:
-    """One request at a time, at most every `log_flush_s`, with the output of all attempts in it."""
+    """Sends the output of all attempts, one request at a time, at most every `log_flush_s`."""
 
     def __init__(self, client: HubClient, *, clock: AgentClock, limits: AgentLimits) -> None:
         self._client = client
@@ -336,7 +336,7 @@ class LogShipper:
         self._under_way: frozenset[str] = frozenset()
 
     def touch(self, buffer: LogBuffer) -> None:
-        """Something was written; it is shipped with the next request unless the attempt ends before."""
+        """Schedule new output for the next request; if the attempt ends first, it travels with the report."""
         if buffer.pending_chars and buffer.attempt_id not in self._dirty:
             self._dirty[buffer.attempt_id] = buffer
             self._wake.set()
@@ -353,9 +353,9 @@ class LogShipper:
                     await asyncio.sleep(self._backoff.delay_s(error))
 
     async def settle(self, buffer: LogBuffer) -> list[LogText]:
-        """The last output of a finished attempt, to travel with its report. Ships what is too long for that.
+        """Return the last output of a finished attempt for its report, after shipping what is too long for that.
 
-        While the hub is away the reporter gets all of it: it keeps reports on disk.
+        While the hub is unreachable the reporter gets all of it, because it keeps reports on disk.
         """
         buffer.finish()
         deadline = self._clock.steady() + SETTLE_S

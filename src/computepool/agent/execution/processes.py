@@ -80,7 +80,7 @@ class ProcessRunner:
             self._folders.give_back(account, workdir, disk_mb)
 
     def _wants_outputs(self, attempt: Attempt, ending: AttemptResult) -> bool:
-        """A success is nothing without them, also one that ended before its lease was lost or the agent was stopped."""
+        """A success needs its outputs, even if the lease was lost or the agent stopped after it ended."""
         if ending.outcome is Outcome.SUCCEEDED:
             return True
         return attempt.stop is None and ending.outcome is not Outcome.MOVED
@@ -211,7 +211,7 @@ class ProcessRun:
             self._on_end()
 
     def close(self) -> None:
-        """Whatever happened: nothing of it runs, reads or is open afterwards."""
+        """Afterwards nothing of it runs, is read or is open."""
         self._attempt.kill = self._attempt.process = None
         self._timer.cancel()
         self._loop.remove_reader(self._process.fileno())
@@ -246,7 +246,7 @@ class ProcessRun:
 
 
 def _script_name(name: str, *, python: bool) -> str:
-    """The submitter's own name for it where it is a plain file name: it is what tracebacks show."""
+    """The submitter's name if it is a plain file name, because tracebacks show it."""
     name = name.rpartition("/")[2]
     if not _SCRIPT_NAME.fullmatch(name) or name == OUTPUTS:
         name = "script"

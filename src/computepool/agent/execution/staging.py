@@ -72,7 +72,7 @@ def place_bytes(data: bytes, workdir: Path, *, name: str, executable: bool = Fal
 
 
 async def _copy_and_close(source: int, workdir: Path, name: str) -> None:
-    """Closes `source` when it is copied, also where nobody waits for that any more: its number may be another's then."""
+    """Closes `source` after the copy even if the caller was cancelled, when the number may be in use again."""
     if os.fstat(source).st_size <= _THREAD_ABOVE:
         try:
             _copy(source, workdir, name)
@@ -101,19 +101,19 @@ def _copy(source: int, workdir: Path, name: str) -> None:
 
 
 class Changed(Exception):
-    """What a job made is not what it was a moment ago; the message says which file."""
+    """A file changed while it was collected; the message says which."""
 
 
 @dataclass(slots=True)
 class Outputs:
-    """What was taken from an outputs folder. `excess` says which limit was exceeded, if one was."""
+    """What was collected from an outputs folder. `excess` says which limit was exceeded, if any."""
 
     refs: list[OutputRef] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     excess: str = ""
 
     def apply(self, ending: AttemptResult) -> None:
-        """A job that succeeded but left more than is allowed has failed; what failed anyway keeps its reason."""
+        """A job that succeeded but exceeded a limit has failed; a job that failed keeps its reason."""
         ending.outputs = tuple(self.refs)
         if self.excess and ending.outcome is Outcome.SUCCEEDED:
             ending.outcome, ending.reason, ending.error = Outcome.FAILED, Reason.OUTPUT_LIMIT, self.excess
@@ -158,7 +158,7 @@ async def send_outputs(
 async def sealed_copy(
     fd: int, size: int, *, to: bytes, about: About, folder: Path
 ) -> AsyncIterator[tuple[int, int]]:
-    """Of what a job made: sealed_file, which raises Changed where it became shorter meanwhile."""
+    """Like sealed_file, but raises Changed if the job's file was truncated meanwhile."""
     try:
         async with sealed_file(fd, size, to=to, about=about, folder=folder) as file:
             yield file
@@ -169,7 +169,7 @@ async def sealed_copy(
 
 
 def no_room(error: QuotaExceeded) -> str:
-    """Nobody's fault here: the submitter learns it from the job."""
+    """For the submitter, whose quota it is."""
     return f"what it made cannot be kept: {error.detail}"
 
 
@@ -178,7 +178,7 @@ async def _send(fd: int, size: int, name: str, *, uploader: Uploader) -> OutputR
 
 
 async def send_file(fd: int, size: int, name: str, *, uploader: Uploader) -> str:
-    """Its digest. Raises Changed where something that the job left running still writes to it."""
+    """Upload a file and return its digest. Raises Changed if something still writes to it."""
     digest = None
     try:
         if size > _THREAD_ABOVE:

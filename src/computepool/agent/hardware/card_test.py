@@ -30,7 +30,7 @@ sys.exit(0 if (code, count.value) == (0, int(sys.argv[1])) else f"cuInit answere
 def reason_against(
     sandbox: Sandbox, runtime: Runtime | None, cards: Sequence[DetectedCard], *, work_dir: Path
 ) -> str:
-    """Why jobs cannot use the cards at this level; nothing if they can. Other makers' cards are not tried."""
+    """Why jobs cannot use the cards at this level; empty if they can. Only NVIDIA cards are tested."""
     nvidia = [card for card in cards if card.maker == "nvidia"]
     if not nvidia:
         return ""

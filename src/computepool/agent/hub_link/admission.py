@@ -56,7 +56,7 @@ class Gatekeeper:
 
     @property
     def rules_digest(self) -> str:
-        """Of the owner's rules that hold here."""
+        """Digest of the owner's rules in force."""
         return "" if self._rules is None else self._rules.digest
 
     def follow(self, rules: str) -> None:
@@ -65,7 +65,7 @@ class Gatekeeper:
             self._specs.relimit()
 
     def _memory_mb(self, spec: JobSpec) -> int:
-        """What a job asks for. One that says nothing gets what the hub holds for it here, and not more than the owner
+        """The memory that a job asks for. By default it gets its share of the node, but not more than the owner
         lets any job ask for."""
         wanted = spec.requirements()
         if not wanted.ram_by_cores or self._capacity is None:
@@ -120,7 +120,7 @@ class Gatekeeper:
             return None
 
     def _forbidden(self, grant: Grant, spec: PreparedSpec) -> str:
-        """The owner's rules, held here because the hub may be wrong, broken into, or lied to."""
+        """Why the owner's rules forbid the job. Checked here too, because the hub may be wrong or compromised."""
         if (
             self._level < Level.NAMESPACE
             and grant.account_id not in self._trusted

@@ -35,7 +35,7 @@ _ADDED = frozenset(
 
 
 def is_unknown(error: BadRequest) -> bool:
-    """Whether the hub refused one of these."""
+    """True if the hub refused one of these fields."""
     return error.field is not None and not _ADDED.isdisjoint(error.field.split("."))
 
 
@@ -50,7 +50,7 @@ def profile(sent: Profile) -> Profile:
 
 
 def reports(body: bytes) -> bytes:
-    """Of a CompleteRequest; its signature stays right."""
+    """A CompleteRequest without new fields; its signature stays valid."""
     request = CompleteRequest.model_validate_json(body)
     plain = [report.model_copy(update={"loads": [], "printed_chars": None}) for report in request.reports]
     sent = {"reports": plain, "logs": [_text(text) for text in request.logs]}
@@ -62,12 +62,12 @@ def logs(request: LogsRequest) -> LogsRequest:
 
 
 def is_unknown_host(error: BadRequest, sent: CheckpointReport) -> bool:
-    """Whether the hub refused to be told with a checkpoint where the job goes on."""
+    """True if the hub does not accept the target host together with a checkpoint."""
     return sent.move_to is not None and error.field == "move_to"
 
 
 def checkpoint(sent: CheckpointReport) -> CheckpointReport:
-    """The report that follows names the host. It is a part of what a node signs, so this one is signed anew."""
+    """Without the host, which the report that follows names. The signature covers it, so sign again."""
     return sent.model_copy(update={"move_to": None})
 
 

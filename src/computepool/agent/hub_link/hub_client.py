@@ -93,7 +93,7 @@ class HubClient:
 
     @property
     def offset_ms(self) -> int:
-        """The hub's time minus this machine's, as last heard."""
+        """The hub's clock minus this machine's, as of the last reply."""
         return self._offset_ms
 
     def identify(self, identity: Identity) -> None:
@@ -135,7 +135,7 @@ class HubClient:
         return _parse(CheckpointReply, await self._send("POST", "/checkpoint", content=_json_bytes(report)))
 
     async def relay(self, method: str, path: str, *, body: bytes | None, timeout_s: float) -> Any:
-        """What a running job asks for; the answer as it came."""
+        """Relay a job's request and return the reply as it is."""
         reply = await self._send(method, path, content=body, timeout_s=timeout_s)
         try:
             return reply.json()
@@ -147,7 +147,7 @@ class HubClient:
         return _parse(HardwareView, await self._send("POST", "/hardware", content=body))
 
     async def probe(self) -> tuple[float, int, float]:
-        """How far the hub is: seconds to it and back, then the size of a larger answer and the seconds it took."""
+        """Round-trip time in seconds, then the size of a larger reply and the seconds it took."""
         trips = []
         for _ in range(3):
             begin = self._clock.steady()
@@ -179,7 +179,7 @@ class HubClient:
         return _parse(ArrivalReply, await self._send("POST", path, content=body))
 
     async def hub_keys(self) -> HubKeys:
-        """What the hub publishes; believed only as far as it follows from what is pinned."""
+        """The keys that the hub publishes. Trust only those that follow from pinned ones."""
         return _parse(HubKeys, await self._send("GET", "/hub/keys", signed=False))
 
     async def rekey(self, request: RekeyRequest) -> RekeyReply:
@@ -187,15 +187,15 @@ class HubClient:
         return _parse(RekeyReply, await self._send("POST", "/nodes/rekey", content=body))
 
     async def own_node(self) -> OwnNodeView:
-        """Whose node this is, and what it earns."""
+        """The owner of this node, and what it earns."""
         return _parse(OwnNodeView, await self._send("GET", "/nodes/self", timeout_s=_PROBE_S))
 
     async def leave(self) -> OwnNodeView:
-        """From then on its key is refused."""
+        """Leave the pool; the hub then refuses this node's key."""
         return _parse(OwnNodeView, await self._send("POST", "/nodes/leave"))
 
     async def hub_time_ms(self) -> int:
-        """For the doctor: reaches the hub without a token and says what time it is there."""
+        """For the doctor: the hub's time, fetched without a token."""
         reply = await self._send("GET", "/hub/keys", signed=False)
         return _date_ms(reply) or self._clock.now_ms()
 
@@ -212,7 +212,7 @@ class HubClient:
 
     @contextlib.asynccontextmanager
     async def download(self, digest: str, *, offset: int) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
-        """Where the bytes really start (the hub may ignore the range), and the bytes."""
+        """The offset at which the bytes start (the hub may ignore the range), and the bytes."""
         headers = {**self._authorization(), **({"range": f"bytes={offset}-"} if offset else {})}
         try:
             async with self._http.stream(
@@ -244,9 +244,9 @@ class HubClient:
         signed: bool = True,
         timeout_s: float | None = None,
     ) -> httpx2.Response:
-        """Once more without what an older hub does not know, where that was what it refused.
+        """Send a request; if an older hub refuses new fields, send it again without them.
 
-        Each time anew: the hub may be upgraded at any moment, and behind one address there may be several.
+        Tried each time, because hubs may be upgraded at any moment, and one address may serve several.
         """
         try:
             return await self._send("POST", path, content=body, signed=signed, timeout_s=timeout_s)
@@ -312,7 +312,7 @@ class HubClient:
 
 
 class Backoff:
-    """Full jitter: a thousand nodes that lost the hub together do not come back together."""
+    """Exponential back-off with full jitter: a thousand nodes that lost the hub do not return at once."""
 
     def __init__(self, clock: AgentClock, limits: AgentLimits) -> None:
         self._clock = clock
@@ -343,7 +343,7 @@ def _parse(model: type[Model], reply: httpx2.Response) -> Model:
 
 
 def _problem(reply: httpx2.Response) -> ComputePoolError:
-    """Hubs say what is wrong as a Problem. Anything else is a proxy's or a portal's word: the hub was not reached."""
+    """Hubs report errors as a Problem. Anything else comes from a proxy or portal: the hub was not reached."""
     try:
         problem = Problem.model_validate_json(reply.content)
     except ValidationError:

@@ -27,7 +27,6 @@ from computepool.agent.network.nearby import Nearby
 from computepool.agent.owner.manifest import manifest
 from computepool.agent.owner.owner_console import Watcher
 from computepool.agent.sandbox.fence import Fence
-from computepool.agent.storage.checkpoints import CheckpointKeeper
 from computepool.agent.storage.result_delivery import ResultDelivery
 from computepool.core.backoff import doubled
 from computepool.core.errors import ComputePoolError, Unauthenticated
@@ -51,7 +50,7 @@ _LOGGED_MAX = 512
 
 @dataclass(slots=True)
 class Lease:
-    """What the hub last said about time. Until it has spoken, nothing is held and nothing can be lost."""
+    """The lease as of the hub's last reply. Before the first reply nothing is held and nothing can be lost."""
 
     interval_ms: int = 10_000
     lease_ms: int = 60_000
@@ -62,7 +61,7 @@ class Lease:
         return max(0, self.lease_ms - self.fence_ms) / 1000
 
     def deadline(self) -> float:
-        """When the launchers end what runs, should this loop not have: later than it would, and before the hub does."""
+        """When the launchers end jobs if this loop did not: later than it would, and before the hub does."""
         return self.renewed_at + max(0, self.lease_ms - self.fence_ms / 2) / 1000
 
 
@@ -76,7 +75,6 @@ class NodeLoop:
         table: AttemptTable,
         executor: Executor,
         reporter: Reporter,
-        keeper: CheckpointKeeper,
         keyring: Keyring,
         benchmark: Benchmark,
         result_delivery: ResultDelivery,
@@ -93,7 +91,6 @@ class NodeLoop:
         self._table = table
         self._executor = executor
         self._reporter = reporter
-        self._keeper = keeper
         self._keyring = keyring
         self._benchmark = benchmark
         self._result_delivery = result_delivery
@@ -124,7 +121,7 @@ class NodeLoop:
     # ------------------------------------------------------------ state
     @property
     def state(self) -> NodeState:
-        """The stricter of what the owner said here and what the hub was told."""
+        """The stricter of the states set here and at the hub."""
         for state in (NodeState.DRAINING, NodeState.PAUSED):
             if state in (self.local_state, self.hub_state):
                 return state
@@ -159,7 +156,7 @@ class NodeLoop:
 
     # ------------------------------------------------------------ running
     async def run(self) -> None:
-        """Until drained. Raises Unauthenticated when the hub does not know this node any more."""
+        """Run until drained. Raises Unauthenticated if the hub no longer knows this node."""
         loops = [self._poll_loop(), self._beat_loop(), self._tick_loop(), self._drain_watch()]
         tasks = [asyncio.create_task(loop) for loop in loops]
         finished = asyncio.create_task(self._done.wait())
@@ -173,7 +170,7 @@ class NodeLoop:
             await asyncio.gather(*tasks, finished, return_exceptions=True)
 
     async def wind_down(self) -> None:
-        """Give back what has not started, stop what runs, and say so to the hub while there is time."""
+        """Give back what has not started, stop what runs, and report it while there is time."""
         self.local_state = NodeState.DRAINING
         self._executor.give_back(Reason.NODE_DRAINING)
         await self._wait_for_checkpoints()
@@ -188,22 +185,20 @@ class NodeLoop:
         await self._say_goodbye()
 
     async def _wait_for_checkpoints(self) -> None:
-        """Jobs that use checkpoints make one more, within the time they are given."""
+        """Give jobs that use checkpoints time to make one more."""
         deadline = self._clock.steady() + self._limits.checkpoint_grace_s
-        while self._clock.steady() < deadline:
-            if not [head for head in self._executor.heads() if self._keeper.ask_to_save(head)]:
-                return
+        while self._clock.steady() < deadline and self._executor.ask_to_save():
             await asyncio.sleep(self._limits.tick_s)
             self._executor.tick()
 
     async def _last_poll(self) -> None:
-        """Claim nothing more, and hear of grants that were on their way when the last poll was broken off."""
+        """Poll without claiming work, to receive grants that were in flight when the last poll was cancelled."""
         asked_at = self._clock.boot_time()
         with contextlib.suppress(ComputePoolError):
             self._handle(await self._client.next(self._request(wait_ms=0, claim=False)), asked_at)
 
     async def _say_goodbye(self) -> None:
-        """The node is offline from now on: nobody should wait for its lease to end, nor read that it is paused."""
+        """Tell the hub that the node goes offline, so that it need not wait for the lease to end."""
         with contextlib.suppress(TimeoutError, ComputePoolError):
             async with asyncio.timeout(self._limits.goodbye_s):
                 await self._client.next(self._request(wait_ms=0, claim=False, stopping=True))
@@ -267,7 +262,7 @@ class NodeLoop:
         await asyncio.sleep(delay_s)
 
     async def _pace(self, reply: NextReply, asked_at: float, *, wait_ms: int) -> None:
-        """Polls are sent at once, unless there is work in hand, or the hub answers early with nothing to do."""
+        """Wait before the next poll if there is work to do, or if the hub replied early with nothing."""
         if self._refusals:
             delay_s = doubled(self._limits.retry_base_s, self._refusals, most=self._limits.retry_max_s)
             await asyncio.sleep(self._clock.fraction() * delay_s)
@@ -294,7 +289,7 @@ class NodeLoop:
 
     # ------------------------------------------------------------ what the hub says
     def _handle(self, reply: NextReply, asked_at: float) -> bool:
-        """False when not all of it could be followed. What was granted and not begun is then granted again."""
+        """Apply a reply; False if that failed. Grants that were not started are then granted again."""
         fresh = [grant.attempt_id for grant in reply.grants if grant.attempt_id not in self._table.held]
         try:
             self._apply(reply, asked_at)
@@ -368,7 +363,7 @@ class NodeLoop:
             self._reporter.add_result(attempt.id, returned_result(reason))
 
     def _log_manifest(self, attempt: Attempt) -> None:
-        """The owner reads here whose job runs and what it may do. Many calls of one function are one line."""
+        """Log whose job runs and what it may do, one line per kind of job."""
         kind = (attempt.spec.digest, attempt.grant.account_id)
         if kind not in self._logged:
             self._logged[kind] = None
@@ -377,7 +372,7 @@ class NodeLoop:
                 self._logged.popitem(last=False)
 
     def _forbidden(self, why: str) -> AttemptResult:
-        """Right after a change of the rules a job may have been on its way: nobody's fault. Later it is the hub's."""
+        """Right after a change of rules the job may have been in flight, which is nobody's fault. Later it is the hub's."""
         if self._clock.boot_time() - self._rules_at < RULES_CHANGED_S:
             return returned_result(Reason.GIVEN_BACK)
         return failed_result(Reason.NODE_ERROR, why)
@@ -400,7 +395,7 @@ class NodeLoop:
                 _log.exception("a tick failed")
 
     def _stop_unrenewed(self) -> None:
-        """Stop what the hub may already have given to another node."""
+        """Stop attempts that the hub may already have given to another node."""
         now = self._clock.boot_time()
         lost_after_s = self.lease.lost_after_s()
         renewed_at = self.lease.renewed_at

@@ -65,7 +65,7 @@ class Reporter:
 
     @property
     def waiting(self) -> int:
-        """Reports and batches that the hub has not answered."""
+        """The number of reports and batches that the hub has not answered."""
         return len(self._queue) + len(self._outbox)
 
     def add(self, report: Report, logs: Sequence[LogText] = ()) -> None:
@@ -81,7 +81,7 @@ class Reporter:
         self.add(report, logs)
 
     def load(self) -> list[str]:
-        """Take up what an earlier run left; the attempts' ids, which this node still holds."""
+        """Load reports of an earlier run; returns their attempt ids, which this node still holds."""
         self._ready.extend(self._outbox.load())
         if self._ready:
             self._idle.clear()
@@ -101,11 +101,11 @@ class Reporter:
             self._idle.set()
 
     async def wait_until_flushed(self) -> None:
-        """Until everything that is known now has been answered."""
+        """Wait until every report has been answered."""
         await self._idle.wait()
 
     def spill(self) -> None:
-        """Put everything that is still only in memory on the disk."""
+        """Save everything that is only in memory."""
         while self._queue:
             self._form_batch()
 
@@ -174,7 +174,7 @@ class Reporter:
         self._outbox.remove(batch)
 
     async def _send_ahead(self, batch: Batch) -> Batch:
-        """Output that is too long for one request goes before the reports. What comes twice, the hub keeps once."""
+        """Send output that is too long for one request before the reports. The hub keeps repeated chunks once."""
         texts, limits = batch.request.logs, self._limits
         if sum(len(text.text) for text in texts) <= limits.log_request_chars_max:
             return batch
@@ -190,7 +190,7 @@ class Reporter:
         return self._outbox.without_logs(batch)
 
     async def _handle_refusal(self, batch: Batch, error: ComputePoolError) -> None:
-        """One report that the hub cannot read must not hold the others back: send them one by one."""
+        """One report that the hub rejects must not hold back the others: send them one by one."""
         reports = batch.request.reports
         if len(reports) == 1:
             _log.error("the hub refused the report of %s: %s", reports[0].attempt_id, error.detail)

@@ -48,7 +48,7 @@ VARIABLES = {
 
 
 class Egress:
-    """What the owner allows; makes the proxies."""
+    """Makes proxies that enforce the owner's network rules."""
 
     def __init__(
         self,
@@ -66,9 +66,9 @@ class Egress:
         self.near = near or Nearby(ipv6_site_bits=limits.net_ipv6_site_bits)
 
     async def open(self, targets: Sequence[Target], *, label: str = "", trusted: bool = False) -> EgressProxy:
-        """A running proxy for one job; `label` is its name in the log. Close it.
+        """Start a proxy for one job; the caller closes it. `label`: its name in the log.
 
-        `trusted`: the owner named the hosts, and they may be near.
+        `trusted`: the owner chose the hosts, so local addresses are allowed.
         """
         # The name is no secret (the system lists sockets), and none is needed: who connects reaches no more than the job.
         folder = self._folder / f"net-{secrets.token_hex(8)}"
@@ -82,7 +82,7 @@ class Egress:
         return proxy
 
     async def addresses(self, host: str, port: int, *, trusted: bool = False) -> list[Address]:
-        """Of a host, all of them judged, unless the host is `trusted`. Raises RequestRefused."""
+        """Resolve a host and check every address, unless it is `trusted`. Raises RequestRefused."""
         plain = network.literal(host)
         try:
             found = [plain] if plain is not None else list(await self._resolve(host, port))
@@ -100,7 +100,7 @@ class Egress:
 
 
 class EgressProxy:
-    """One job's. Counts what goes through; `close` ends every connection."""
+    """The proxy of one job. Counts traffic; `close` ends every connection."""
 
     def __init__(
         self, egress: Egress, targets: tuple[Target, ...], folder: Path, *, label: str, trusted: bool
@@ -147,7 +147,7 @@ class EgressProxy:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def rest(self) -> None:
-        """Nobody's job runs behind it now: no connection is kept, and none is made until `resume`."""
+        """No job uses it now: close all connections and accept none until `resume`."""
         self._resting = True
         for task in list(self._tasks):
             task.cancel()
@@ -160,7 +160,7 @@ class EgressProxy:
         return self.received - self._taken[0], self.sent - self._taken[1]
 
     def take_bytes_used(self) -> tuple[int, int]:
-        """`used()`, and begin anew: what follows belongs to the next call of a worker."""
+        """Return `bytes_used()` and reset: what follows belongs to the worker's next call."""
         used = self.bytes_used()
         self._taken = (self.received, self.sent)
         return used
@@ -236,7 +236,7 @@ class EgressProxy:
         far_reader: asyncio.StreamReader,
         far: asyncio.StreamWriter,
     ) -> None:
-        """Both ways until both have ended, or nothing has moved for a while."""
+        """Copy both ways until both sides have ended or the connection is idle for too long."""
         loop, idle_s = asyncio.get_running_loop(), self._limits.net_idle_s
 
         async def flow(source: asyncio.StreamReader, target: asyncio.StreamWriter, *, inwards: bool) -> None:

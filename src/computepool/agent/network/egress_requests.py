@@ -23,7 +23,7 @@ _DEFAULT_PORT = 80
 
 
 class RequestRefused(Exception):
-    """The answer to a request that is not carried out. The sentence is plain ASCII."""
+    """The reply to a request that is refused. The sentence is plain ASCII."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -49,7 +49,7 @@ class Ask:
 
 
 def parse_head(head: bytes) -> Ask:
-    """`head` ends with an empty line. Raises RequestRefused."""
+    """Parse a request head, which ends with an empty line. Raises RequestRefused."""
     first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     words = first.split(b" ")
     plain = len(words) == 3 and all(byte > 0x20 for byte in words[1])

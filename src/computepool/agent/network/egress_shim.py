@@ -24,7 +24,7 @@ _CANNOT_RUN = 127
 
 
 class Flow:
-    """One direction of one connection; holds at most one chunk."""
+    """One direction of a connection; buffers at most one chunk."""
 
     def __init__(self, source: socket.socket, target: socket.socket) -> None:
         self.source, self.target = source, target
@@ -73,7 +73,7 @@ class Shim:
         self._listen()
 
     def start(self, argv: list[str]) -> int:
-        """The job's pid. Everything that it shall inherit is inheritable; our own sockets are not."""
+        """Start the job and return its pid. It inherits what is inheritable; our own sockets are not."""
         signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         pid = os.fork()
@@ -82,7 +82,7 @@ class Shim:
         return pid
 
     def serve(self, child: int) -> int:
-        """Until the child has ended; says how, as a shell would."""
+        """Serve until the child ends; returns its exit code as a shell would."""
         while True:
             for key, events in self._selector.select():
                 if key.fileobj is self._woken:
@@ -160,7 +160,7 @@ class Shim:
 
 
 def _become(argv: list[str]) -> None:
-    """In the child: the job itself, with nothing left of Python's own habits."""
+    """In the child: exec the job with default signal handling."""
     try:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
@@ -174,7 +174,7 @@ def _become(argv: list[str]) -> None:
 
 
 def _reap(child: int) -> int | None:
-    """How the child ended, if it did. Takes all others too: in gVisor this program is the first of all processes."""
+    """The child's wait status, if it ended. Reaps all others too: in gVisor this program is pid 1."""
     with contextlib.suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -186,7 +186,7 @@ def _reap(child: int) -> int | None:
 
 
 def _let_go() -> None:
-    """The streams and the descriptors that were for the job."""
+    """Close the streams that belong to the job."""
     null = os.open(os.devnull, os.O_RDONLY)
     for stream in (0, 1, 2):
         os.dup2(null, stream)

@@ -25,7 +25,7 @@ class Lookups:
         self._free = asyncio.Semaphore(threads_max)
 
     async def resolve(self, host: str, port: int) -> list[Address]:
-        """All addresses of a name. Raises OSError."""
+        """Return all addresses of a name. Raises OSError."""
         await self._free.acquire()
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[list[Address]] = loop.create_future()

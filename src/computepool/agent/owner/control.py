@@ -73,7 +73,7 @@ class ControlServer:
 
 
 def call(data_dir: Path, command: str) -> dict[str, Any]:
-    """Ask the agent that runs on `data_dir`. Raises Unavailable where none does."""
+    """Send a command to the agent that runs on `data_dir`. Raises Unavailable if none does."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(_SLOW_S if command in _SLOW else _TIMEOUT_S)
     with connection:

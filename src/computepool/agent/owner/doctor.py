@@ -50,7 +50,7 @@ class DoctorCheck:
 
 
 def check_all(config: AgentConfig, clock: AgentClock | None = None) -> list[DoctorCheck]:
-    """Every check, worst surprises first. Takes a few seconds: the sandboxes are really attacked."""
+    """Run every check. Takes a few seconds, because the sandboxes are really attacked."""
     checks = asyncio.run(_hub(config, clock or SystemAgentClock()))
     checks += [*_folder(config), *_sandboxes(config), *_cards(config), *_gvisor_cards(config)]
     checks += [*_speed(config), *_uv(config), *_other_pythons(config)]
@@ -181,7 +181,7 @@ def _cards(config: AgentConfig) -> Iterator[DoctorCheck]:
 
 
 def _card_loan(config: AgentConfig) -> DoctorCheck:
-    """Whom the cards are for, in the words of the gate that submitters see."""
+    """Who may use the cards."""
     if config.gpus:
         return DoctorCheck(name="gpu loan", health=Health.OK, detail="cards are lent to everybody (--gpus)")
     detail = "cards are for your own jobs and those of accounts you trust"
@@ -191,7 +191,7 @@ def _card_loan(config: AgentConfig) -> DoctorCheck:
 
 
 def _gvisor_cards(config: AgentConfig) -> Iterator[DoctorCheck]:
-    """Only where it matters: somebody wants cards at that level."""
+    """Checked only if the owner lends cards at that level."""
     found = runsc.find()
     if config.sandbox != Level.GVISOR.label or config.gpus is False or isinstance(found, runsc.Missing):
         return
@@ -203,7 +203,7 @@ def _gvisor_cards(config: AgentConfig) -> Iterator[DoctorCheck]:
 
 
 def _speed(config: AgentConfig) -> Iterator[DoctorCheck]:
-    """What the hub will measure, measured here: seconds."""
+    """Run the hub's measurement locally. Takes seconds."""
     cards = () if config.gpus is False else find_cards()
     try:
         found = benchmark.measure_here(config.data_dir, cards=len(cards))

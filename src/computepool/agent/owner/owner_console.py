@@ -84,14 +84,14 @@ class OwnerConsole(Watcher):
         self._print(f"{at:%H:%M:%S}  {printable(text)}")
 
     def _print(self, text: str) -> None:
-        """A terminal that was closed meanwhile, or that has no such letters, is no reason to drop a job."""
+        """A closed terminal, or one with another encoding, must not affect jobs."""
         with contextlib.suppress(OSError, ValueError):
             print(text, file=self._stream, flush=True)
 
     async def greet(
         self, config: AgentConfig, profile: Profile, *, identity: Identity, client: HubClient
     ) -> None:
-        """With what the hub knows of it, where that answers in time."""
+        """Print who the node is and what it offers, with the hub's view of it if the hub answers."""
         self._owner = identity.owner
         known = None
         with contextlib.suppress(ComputePoolError):
@@ -127,7 +127,7 @@ class OwnerConsole(Watcher):
 
     # ------------------------------------------------------------ thousands of jobs a second are not lines
     def _may_print(self, what: str) -> bool:
-        """Only so many lines in a while; what is more is counted, and told together at its end."""
+        """Limit the lines per window; the rest is counted and summarised at its end."""
         if self._window is None:
             loop = asyncio.get_running_loop()
             self._window = loop.call_later(self._limits.console_window_s, self._end_window)
@@ -148,7 +148,7 @@ class OwnerConsole(Watcher):
 def greeting(
     config: AgentConfig, profile: Profile, *, node_id: str, hub: str, known: OwnNodeView | None
 ) -> str:
-    """Who this node is, what it offers, at which price, and how to stop it. `known`: what the hub says of it, if it does."""
+    """Who this node is, what it offers, at which price, and how to stop it. `known`: the hub's view, if available."""
     owner = f", for {known.owner_name}" if known is not None else ""
     cards = ", ".join(card.name for card in profile.gpus) or "no GPU"
     memory = f"{memory_size(profile.ram_mb)} RAM, {memory_size(profile.disk_mb)} disk"
@@ -186,7 +186,7 @@ def _price(known: OwnNodeView | None) -> str:
 
 # ------------------------------------------------------------ logs
 class _Warnings(logging.Handler):
-    """What the owner should know of the logs. The same one over and over, such as a hub that is away, is one line."""
+    """Shows warnings to the owner. A repeated one, such as an unreachable hub, is shown once."""
 
     def __init__(self, console: Watcher) -> None:
         super().__init__(logging.WARNING)
@@ -200,7 +200,7 @@ class _Warnings(logging.Handler):
 
 
 def log_to_file(data_dir: Path, console: Watcher, *, limits: AgentLimits, format: str) -> None:
-    """The whole log into the node's folder, within a bound; warnings to the owner."""
+    """Log to a file of bounded size in the node's folder; show warnings to the owner."""
     file = logging.handlers.RotatingFileHandler(
         data_dir / LOG, maxBytes=limits.agent_log_bytes, backupCount=1
     )

@@ -35,7 +35,7 @@ class OwnerRules:
             self.digest = "unreadable"
 
     def follow(self, body: str) -> None:
-        """They hold from now on, also where the disk does not take them: after the next start the hub says them again."""
+        """Apply new rules. If they cannot be saved, the hub sends them again after the next start."""
         try:
             write_private(self._path, body.encode())
         except (OSError, UnicodeError) as error:

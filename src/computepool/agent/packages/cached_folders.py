@@ -41,7 +41,7 @@ class CachedFolders:
         return (self.folder / key).is_dir()
 
     async def acquire(self, key: str, make: Make) -> Path:
-        """The folder of this name, made where there is none, and kept until `release`."""
+        """The folder of this name, created if missing, and kept until `release`."""
         self._in_use[key] += 1
         try:
             path = self.folder / key
@@ -61,7 +61,7 @@ class CachedFolders:
             self._in_use[path.name] -= 1
 
     async def clear(self) -> None:
-        """Everything but what jobs and warm workers use now."""
+        """Remove everything that no job or warm worker uses."""
         await self._make_room(everything=True)
 
     async def _make(self, path: Path, make: Make) -> None:
@@ -85,7 +85,7 @@ class CachedFolders:
             self._in_use[name] -= 1
 
     async def _make_room(self, *, everything: bool = False) -> None:
-        """What goes is first given a name that nobody looks up, here where nobody can begin to use it meanwhile."""
+        """Evicted entries are renamed first, without awaiting in between, so that nobody starts to use them."""
         async with self._evicting:
             found = await asyncio.to_thread(self._list_folders)
             complete = [name for name in found if not name.startswith(".")]
@@ -104,7 +104,7 @@ class CachedFolders:
             await asyncio.to_thread(self._remove, gone)
 
     def _surplus(self, names: list[str]) -> list[str]:
-        """Of these, oldest first, what is beyond the number and the bytes that are kept."""
+        """The oldest of these that exceed the limits on number and size."""
         sizes = {}
         for name in names:
             if name not in self._sizes:
@@ -128,7 +128,7 @@ class CachedFolders:
                 self._removing.discard(name)
 
     def _list_folders(self) -> list[str]:
-        """The folders, those first that were not used for the longest time."""
+        """The folders, least recently used first."""
         found = []
         with os.scandir(self.folder) as entries:
             for entry in entries:
@@ -139,7 +139,7 @@ class CachedFolders:
 
 
 async def finish_anyway(work: Coroutine[Any, Any, T]) -> T:
-    """Also where nobody waits for it any more: a thread cannot be broken off."""
+    """Wait for the work even if cancelled: a thread cannot be interrupted."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
@@ -149,7 +149,7 @@ async def finish_anyway(work: Coroutine[Any, Any, T]) -> T:
 
 
 def bytes_in(folder: Path) -> int:
-    """On the disk, while others write there; 0 where there is none."""
+    """Disk usage of a folder that others may write to; 0 if it does not exist."""
     total = 0
     for where, _, names in os.walk(folder):
         for name in names:

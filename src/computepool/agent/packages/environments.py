@@ -1,8 +1,7 @@
 """Folders of installed Python packages, made by uv from wheels only, one per set of requirements.
 
-No code of a package runs while it is installed: that is what "wheels only" buys. Unpacking a stranger's archive is still a
-stranger's work: it is done in the sandbox of jobs (builder.py), and nothing is shared between two installations. Jobs get the
-folder read-only.
+No code of a package runs while it is installed: that is what "wheels only" buys. The archives are still untrusted, so
+they are unpacked in the jobs' sandbox (builder.py), and two installations share nothing. Jobs see the folder read-only.
 """
 
 from __future__ import annotations
@@ -95,9 +94,9 @@ class Environments:
         *,
         note: Note | None = None,
     ) -> Path | None:
-        """The folder with these packages, kept until `release`; None where nothing is required.
+        """The folder with these packages, kept until `release`; None if nothing is required.
 
-        `interpreter`: which Python they are for, where it is not the agent's own. `note`: told in a sentence what takes its time.
+        `interpreter`: the Python they are for, if not the agent's own. `note`: receives a progress message.
         """
         wanted = check_requirements(requirements)
         if not wanted:
@@ -111,7 +110,7 @@ class Environments:
         self._kept.release(path)
 
     async def clear(self) -> None:
-        """Everything but what jobs and warm workers use now."""
+        """Remove everything that no job or warm worker uses."""
         await self._kept.clear()
 
     async def _install(self, wanted: tuple[str, ...], interpreter: Interpreter | None, building: Path) -> int:
@@ -119,7 +118,7 @@ class Environments:
             return await self._build(building, wanted, interpreter)
 
     async def _build(self, target: Path, wanted: tuple[str, ...], interpreter: Interpreter | None) -> int:
-        """Packages are a stranger's choice: uv unpacks them in the sandbox of jobs, and what it made is copied from there."""
+        """Packages are untrusted: uv unpacks them in the sandbox, and the result is copied from there."""
         _log.info("installing %s", ", ".join(wanted))
         room = min(self._limits.environment_bytes_max, shutil.disk_usage(self._folder).free // 2)
         try:
@@ -175,7 +174,7 @@ class Environments:
         )
 
     def _tool(self) -> Path:
-        """uv, at a place that every user can read: a job's user does not see the owner's folders."""
+        """A copy of uv that every user can read: a job's user cannot enter the owner's folders."""
         if self._uv is None:
             raise StagingFailed("this node has no uv to install packages with")
         info = os.stat(self._uv)
@@ -217,7 +216,7 @@ def _take(made: Path, target: Path, room: int) -> int:
 
 
 def _certificates() -> bytes:
-    """Whom this machine trusts, as one file; empty where uv's own list has to do."""
+    """This machine's CA certificates; empty to use uv's own."""
     found = ssl.get_default_verify_paths().cafile
     try:
         return Path(found).read_bytes() if found else b""
@@ -233,7 +232,7 @@ def _installing_note(wanted: tuple[str, ...]) -> str:
 
 
 def find_uv() -> str | None:
-    """Next to the interpreter first: the version that was installed with the agent."""
+    """Prefers the uv next to the interpreter, which was installed with the agent."""
     beside = Path(sys.executable).with_name("uv")
     return str(beside) if beside.is_file() else shutil.which("uv")
 
@@ -250,7 +249,7 @@ def _key(wanted: tuple[str, ...], python: str) -> str:
 
 
 def _classify_failure(code: int | None, stderr: str) -> Exception:
-    """Whose fault it is that uv failed. If it cannot be told, a second owner's node decides it (core/jobs/lifecycle.py)."""
+    """BadJob or StagingFailed. In doubt, a second owner's node decides (core/jobs/lifecycle.py)."""
     text = stderr.strip()[-1500:]
     expected = bool(text) and (code == _REFUSED or any(sign in text for sign in _BAD_ON_ANY_MACHINE))
     if expected and not any(sign in text for sign in _ON_THE_WAY) and _os_errors(text) <= _BY_NAMES:
@@ -259,7 +258,7 @@ def _classify_failure(code: int | None, stderr: str) -> Exception:
 
 
 def _os_errors(text: str) -> set[int]:
-    """The numbers that uv's errors name; 0 for one that is no number."""
+    """The errno values in uv's errors; 0 for one that is not a number."""
     found = (part.partition(")")[0] for part in text.split(_OS_ERROR)[1:])
     return {
         int(number) if number.isascii() and number.isdigit() and len(number) < 6 else 0 for number in found

@@ -43,13 +43,13 @@ class PackageIndex:
         self._asking = asyncio.Lock()
 
     async def url(self) -> str:
-        """Raises OSError where uv does not say."""
+        """The index's address. Raises OSError if uv does not name its default."""
         if not self._url:
             self._url = (await asyncio.to_thread(_default_index, self._uv or "uv")).rstrip("/")
         return self._url
 
     async def hosts(self) -> tuple[Target, ...]:
-        """Of the index itself, and of its files: those that the owner named, or those that the index names."""
+        """The hosts of the index and of its files: those that the owner named, or those that the index names."""
         async with self._asking:
             if not self._hosts:
                 url = await self.url()
@@ -59,7 +59,7 @@ class PackageIndex:
             return self._hosts
 
     async def _find_hosts(self, url: str) -> list[Target]:
-        """Raises OSError where the index does not answer: it is asked again for the next installation."""
+        """Ask the index where its files are. Raises OSError if it does not answer; the next installation asks again."""
         headers = {"accept": "application/vnd.pypi.simple.v1+json, text/html;q=0.5"}
         try:
             async with (
@@ -93,7 +93,7 @@ def _plain(address: str) -> str:
 
 
 def _default_index(uv: str) -> str:
-    """As uv itself describes it."""
+    """The default index according to `uv --help`."""
     try:
         said = subprocess.run(
             [uv, "pip", "install", "--help"],

@@ -1,7 +1,7 @@
-"""Other Pythons than the agent's own, for jobs that need one: fetched by uv where the owner allows it, and kept.
+"""Pythons other than the agent's own, for jobs that need one: fetched by uv if the owner allows it, and cached.
 
-Which of them there are is uv's choice, or that of the mirror that the owner named, and each is known by its digest; a job only
-says which minor version it needs. So uv runs outside of the sandbox here, unlike for packages. What it fetched runs only in it.
+uv or the owner's mirror decides which versions exist, and each is verified by its digest; a job only names a minor
+version. So uv runs outside the sandbox here, unlike for packages. What it fetched runs only inside.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _WAYS = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ssl_cert_file", 
 
 
 class _Download(BaseModel):
-    """As `uv python list` says it."""
+    """An entry of `uv python list`."""
 
     version: str
     implementation: str
@@ -57,7 +57,7 @@ class _Download(BaseModel):
 
 
 class Pythons:
-    """`offered`: what the hub was told. `runtime`: has what the worker needs besides Python."""
+    """`offered`: versions that the hub knows of. `runtime`: provides what the worker needs besides Python."""
 
     def __init__(
         self, config: AgentConfig, builder: Builder, *, offered: Collection[str], runtime: Runtime | None
@@ -73,7 +73,7 @@ class Pythons:
         )
 
     async def acquire(self, minor: str, *, note: Note | None = None) -> Interpreter | None:
-        """Kept until `release`; None for the agent's own, which is the empty word."""
+        """Kept until `release`; None for the agent's own Python, which is ""."""
         if not minor:
             return None
         if minor not in self._offered:
@@ -88,11 +88,11 @@ class Pythons:
             self._kept.release(interpreter.home.parent)
 
     async def clear(self) -> None:
-        """Everything but what jobs and warm workers use now."""
+        """Remove everything that no job or warm worker uses."""
         await self._kept.clear()
 
     def _key(self, minor: str) -> str:
-        """Another version of the agent may have put other modules into it."""
+        """Includes the packages: another version of the agent may have added other modules."""
         return f"{minor}-{'' if self._runtime is None else self._runtime.packages[:16]}"
 
     async def _fetch(self, minor: str, building: Path) -> int:
@@ -146,7 +146,7 @@ class Pythons:
             raise _failure(minor, _sentence(said.result()[1]))
 
     async def _fit(self, fetched: Interpreter, target: Path, room: int) -> int:
-        """What jobs get is a copy that it makes of itself in their sandbox, of plain files."""
+        """Let the fetched Python copy itself in the jobs' sandbox; jobs get that copy, of plain files."""
         assert self._runtime is not None
         await asyncio.to_thread(open_to_all, fetched.home)
         build = Build(
@@ -173,7 +173,7 @@ class Pythons:
 
 
 def fetchable(config: AgentConfig) -> list[str]:
-    """The minor versions that a node offers besides its own, because uv can get them. None, where its owner does not allow it."""
+    """The minor versions that uv can fetch besides the agent's own; empty if the owner does not allow it."""
     if not config.fetch_python:
         return []
     try:
@@ -206,7 +206,7 @@ def _numbers(minor: str) -> tuple[int, ...]:
 
 
 def _environment(mirror: str) -> dict[str, str]:
-    """Neither variables nor files of the owner's decide what is fetched, but for the mirror that the node was started with."""
+    """Nothing of the owner's environment decides what is fetched, except the mirror option and proxy settings."""
     ways = {name: value for name, value in os.environ.items() if name.lower() in _WAYS}
     source = "UV_PYTHON_DOWNLOADS_JSON_URL" if mirror.endswith(".json") else "UV_PYTHON_INSTALL_MIRROR"
     return {
@@ -220,7 +220,7 @@ def _environment(mirror: str) -> dict[str, str]:
 
 
 def _find_installed(folder: Path, minor: str) -> Path:
-    """Where uv put it: beside links to it, and files of uv's own."""
+    """Where uv installed it, beside links and files of its own."""
     for path in sorted(folder.iterdir()):
         if not path.is_symlink() and (path / "bin" / f"python{minor}").is_file():
             return path
@@ -232,6 +232,6 @@ def _failure(minor: str, why: str) -> StagingFailed:
 
 
 def _sentence(stderr: bytes) -> str:
-    """uv's error without what it did before."""
+    """uv's error message without the preceding output."""
     text = stderr.decode(errors="replace")
     return " ".join(text[max(0, text.find("error:")) :].split())[:_ERROR_CHARS]

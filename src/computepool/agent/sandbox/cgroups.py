@@ -42,7 +42,7 @@ class Cgroup:
 
     @property
     def procs_files(self) -> list[str]:
-        """Where a process writes itself in."""
+        """Files into which a process writes its pid to enter."""
         return [str(folder / "cgroup.procs") for folder in dict.fromkeys(self._folders.values())]
 
     def limit(self, *, memory_bytes: int, pids: int, cpus: float) -> None:
@@ -57,7 +57,7 @@ class Cgroup:
         self._limits = wanted
 
     def stretch(self, cpus: float) -> None:
-        """Change how much CPU time there is, and nothing else."""
+        """Change only the CPU quota."""
         if self._limits is not None and self._limits[2] != cpus:
             self._limit_cpus(cpus)
             self._limits = (*self._limits[:2], cpus)
@@ -68,7 +68,7 @@ class Cgroup:
             self._limit_cpu(-1 if unlimited else max(1_000, int(cpus * _CPU_PERIOD_US)))
 
     def pin(self, ids: Collection[int]) -> bool:
-        """Keep every member, and all that come, on these CPUs. False if that cannot be done here."""
+        """Keep all present and future members on these CPUs. False if that is not possible here."""
         if "cpuset" not in self._folders:
             return False
         try:
@@ -82,11 +82,11 @@ class Cgroup:
         return [int(pid) for pid in (self._folders["pids"] / "cgroup.procs").read_text().split()]
 
     def tasks(self) -> int:
-        """How many threads are in it."""
+        """The number of threads."""
         return int(self._read("pids", "pids.current"))
 
     def kill(self, *, spare: Collection[int] = ()) -> bool:
-        """SIGKILL to every member but the spared, while none can fork away; True if there was any."""
+        """Freeze, then SIGKILL every member but `spare`, so that none forks away. True if there was any."""
         self.freeze()
         victims = [pid for pid in self.members() if pid not in spare]
         for pid in victims:
@@ -285,7 +285,7 @@ class Maker:
         return self.version(folders)
 
     def sweep(self) -> int:
-        """Kill and remove what agents left behind that died without cleaning up; how many cgroups."""
+        """Kill and remove cgroups of agents that died without cleaning up; returns how many."""
         names = {entry.name for base in self.bases.values() for entry in _subfolders(base)}
         stale = [name for name in names if is_stale(name)]
         for name in stale:
@@ -332,7 +332,7 @@ def detect() -> Maker | CgroupsUnavailable:
 
 
 def _cpuset_works(base: Path) -> bool:
-    """Not needed: without it, jobs are asked to stay on their CPUs instead of being kept there."""
+    """Optional: without cpusets, jobs are pinned by affinity, which they can change."""
     try:
         base.mkdir(exist_ok=True)
         # Version 1 begins with nothing, which no process can enter; everything that the parent has is where to begin.
@@ -399,12 +399,12 @@ def _mounts() -> Iterator[tuple[Path, str, list[str]]]:
 
 
 def own_prefix() -> str:
-    """Names this process so that a later one can tell whether it still runs."""
+    """A name for this process by which a later one can tell whether it still runs."""
     return f"{_pid_namespace()}.{os.getpid()}.{_start_time(os.getpid())}"
 
 
 def is_stale(name: str) -> bool:
-    """Whether `name` was given by an agent of this pid namespace that no longer runs."""
+    """True if `name` belongs to an agent of this pid namespace that no longer runs."""
     namespace, _, rest = name.partition(".")
     pid, _, started = rest.partition("-")[0].partition(".")
     if namespace != str(_pid_namespace()) or not pid.isdigit():

@@ -47,7 +47,7 @@ class RefusedOutput:
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether there is nothing to collect, and nothing to refuse: a job may put a link in this folder's place."""
+    """True if there is nothing to collect or refuse. A job may have replaced the folder with a link."""
     try:
         fd = os.open(folder, _OPEN_FOLDER)
     except FileNotFoundError:
@@ -105,7 +105,7 @@ class OutputCollector:
                 os.close(fd)
 
     def _names(self, folder: int) -> list[str]:
-        """At most what the caps still allow, sorted, so that equal folders give equal results."""
+        """Names within the caps, sorted, so that equal folders give equal results."""
         names = []
         with os.scandir(folder) as entries:
             for entry in entries:

@@ -116,7 +116,7 @@ class Launcher:
         self._watch(first, fence)
 
     def _watch(self, first: int, fence: int | None) -> None:
-        """Reap until no descendant is left; end them if told to, or if they outlive the agent, the first or
+        """Reap until no descendant is left; kill them on request, or if they outlive the agent, the first process or
         the fence.
         """
         status: int | None = None
@@ -174,7 +174,7 @@ class Launcher:
 
 
 def _enter(setup: dict[str, Any]) -> None:
-    """Become what every job of this slot starts as. Each step needs the rights that a later one gives up."""
+    """Set up what every job of this slot inherits. Each step needs rights that a later one gives up."""
     for path in setup["cgroup_procs"]:
         _write(path, "0")
     _write("/proc/self/oom_score_adj", "900")
@@ -222,7 +222,7 @@ def _start(request: dict[str, Any], fds: list[int]) -> int:
 
 
 def _left_ms(fence: int) -> int:
-    """Until it is to be looked at again; 0 where its time is over."""
+    """Milliseconds until the fence must be checked again; 0 if its deadline has passed."""
     (until,) = DEADLINE.unpack(os.pread(fence, DEADLINE.size, 0))
     if not until:
         return _LOOK_MS

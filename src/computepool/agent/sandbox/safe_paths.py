@@ -25,7 +25,7 @@ Parts = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A regular file of the view."""
+    """A regular file in the view."""
 
     executable: bool
     first: bytes
@@ -41,7 +41,7 @@ class View:
         self._links = {_parts(path): target for path, target in links.items()}
 
     def program(self, path: str, *, cwd: str) -> Program | None:
-        """The file that this path leads to; None if there is none, or if it is not in one of the trees."""
+        """The file at this path; None if there is none, or if it is outside the trees."""
         try:
             found = self._resolve(path, cwd)
             return None if found is None else self._read(found)
@@ -74,7 +74,7 @@ class View:
         return None
 
     def _target(self, path: Parts) -> str | None:
-        """Where the link at this path leads; None if it is something else. FileNotFoundError if there is nothing."""
+        """The target of the link at this path; None if it is not a link. Raises FileNotFoundError."""
         if path in self._links:
             return self._links[path]
         if any(place[: len(path)] == path for place in self._trees):
@@ -101,7 +101,7 @@ class View:
             os.close(fd)
 
     def _open(self, path: Parts, flags: int) -> int:
-        """Every folder on the way is opened from the one before; none of them may be a link."""
+        """Open each folder relative to the previous one; none of them may be a link."""
         place = self._tree(path)
         below = path[len(place) :]
         # The tree's own path is the agent's word, not the job's.
@@ -129,5 +129,5 @@ def _parts(path: str) -> Parts:
 
 
 def search(command: str, folders: Sequence[str]) -> list[str]:
-    """The paths that a command may mean, in the order in which they are tried."""
+    """The paths that a command may refer to, in search order."""
     return [command] if "/" in command else [f"{folder or '.'}/{command}" for folder in folders]

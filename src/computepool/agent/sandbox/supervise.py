@@ -32,7 +32,7 @@ _FULL_BELOW = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ProcessExit:
-    """How the first process ended, as the backend reads it."""
+    """How the first process ended, as interpreted by the backend."""
 
     status: Status
     code: int
@@ -195,7 +195,7 @@ class SlotProcess:
             self._open_slot().kill_tree()
 
     def _kill_again(self) -> None:
-        """For what could not be frozen the first time, and for a job that has stopped its launcher."""
+        """Repeat the kill for what could not be frozen the first time, and for a job that stopped its launcher."""
         if time.monotonic() - self._killed_at > _KILL_TIMEOUT_S:
             self._on_launcher_lost()
             return
@@ -233,14 +233,14 @@ class SlotProcess:
             self._end(self._explain_exit(self._read_ending(wait_status)))
 
     def _on_launcher_lost(self) -> None:
-        """The kernel's OOM killer took it along, or a job of level `process` killed or stopped it."""
+        """The OOM killer killed it, or a job of level `process` killed or stopped it."""
         slot = self._open_slot()
         if slot.uid is not None and slot.cgroup is None:
             sweep_uid(slot.uid)
         self._end(self._explain_exit(ProcessExit(Status.SANDBOX_ERROR, -1, "the job's launcher was killed")))
 
     def _explain_exit(self, ending: ProcessExit) -> ProcessExit:
-        """Put what this side knows over what the wait status says."""
+        """Prefer what the agent knows over the wait status."""
         if ending.status is Status.EXIT and ending.code == 0:
             return ending  # It was done before any kill arrived.
         if self._was_oom_killed():
@@ -251,7 +251,7 @@ class SlotProcess:
         return self._killed or ending
 
     def _disk_is_full(self) -> bool:
-        """Whether a job that failed has most likely failed by that."""
+        """True if a full folder most likely made the job fail."""
         if self._disk is not None:
             return False
         try:
@@ -315,7 +315,7 @@ class SlotProcess:
 
 
 def _memory(process: psutil.Process, *, shared: bool) -> int:
-    """Resident bytes: all, or with each page divided by the number of processes that share it."""
+    """Resident bytes, or with `shared` False each page divided by the number of processes that share it."""
     try:
         found = process.memory_info().rss if shared else process.memory_full_info().pss
     except psutil.Error:

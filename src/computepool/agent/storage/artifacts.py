@@ -41,7 +41,7 @@ _PART, _GONE = ".part", ".gone-"
 
 
 class ArtifactCache:
-    """Least recently used files go first, also those that were begun and left; files in use stay, because their users
+    """Evicts the least recently used files, including partial downloads; files in use stay readable, because their users
     hold them open.
     """
 
@@ -58,7 +58,7 @@ class ArtifactCache:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     async def open(self, digest: str) -> int:
-        """A descriptor of the file, fetched if need be. The caller closes it."""
+        """Open a file, fetching it if necessary. The caller closes the descriptor."""
         if not _DIGEST.fullmatch(digest):  # It becomes a path, and names come from the hub.
             raise BadRequest("What names the artifact is no SHA-256.")
         self._wanted[digest] += 1
@@ -123,11 +123,11 @@ class ArtifactCache:
                     file.write(chunk)
 
     async def clear(self) -> None:
-        """Everything but what is being fetched; a job keeps the files it has open."""
+        """Remove everything but running downloads; a job keeps the files it has open."""
         await self._make_room(most=0)
 
     async def _make_room(self, keep: str = "", *, most: int | None = None) -> None:
-        """What goes is first given a name that nobody looks up, here where nobody can begin to use it meanwhile."""
+        """Evicted entries are renamed first, without awaiting in between, so that nobody starts to use them."""
         async with self._evicting:
             listed = await asyncio.to_thread(self._list_files)
             gone = [name for _, _, name in listed if name.startswith(_GONE)]
@@ -147,7 +147,7 @@ class ArtifactCache:
         return name.endswith(_PART) and name.removesuffix(_PART) in self._wanted
 
     def _list_files(self) -> list[tuple[int, int, str]]:
-        """When each file was last used, its size and its name, oldest first."""
+        """Time of last use, size and name of each file, oldest first."""
         files = []
         with os.scandir(self._folder) as entries:
             for entry in entries:
@@ -167,7 +167,7 @@ class ArtifactCache:
 
 
 class Uploader:
-    """Keeps trying for as long as a report may be late: the result is worth more than the wait."""
+    """Retries for as long as a report may be late, because the result is worth the wait."""
 
     def __init__(self, client: HubClient, *, clock: AgentClock, limits: AgentLimits) -> None:
         self._client = client
@@ -176,7 +176,7 @@ class Uploader:
         self._slots = asyncio.Semaphore(limits.transfers_max)
 
     async def send(self, fd: int, digest: str, *, size: int, name: str) -> None:
-        """`fd` stays the caller's. Raises what the hub refuses, and Unavailable after a day without it."""
+        """`fd` stays the caller's. Raises the hub's refusal, and Unavailable after a day without the hub."""
         backoff = Backoff(self._clock, self._limits)
         deadline = self._clock.steady() + self._limits.outbox_age_max_s
         offset = 0
@@ -222,7 +222,7 @@ class Uploader:
 
 
 def sha256_of(fd: int, size: int) -> str:
-    """Of the first `size` bytes: a file of a job may still grow if something in it survived."""
+    """Digest of the first `size` bytes: a job's file may still grow if a process survived."""
     hasher = hashlib.sha256()
     offset = 0
     while offset < size:

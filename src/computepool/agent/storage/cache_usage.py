@@ -23,14 +23,14 @@ class CachePart:
 
 
 def parts(cache_dir: Path) -> list[CachePart]:
-    """Those that are cleared first; the rest is one."""
+    """The parts that `clear` removes, then the rest as one."""
     found = [_part(what, [cache_dir / folder], cleared=True) for folder, what in CLEARED.items()]
     rest = [path for path in _entries(cache_dir) if path.name not in CLEARED]
     return [*found, _part(_REST, rest, cleared=False)]
 
 
 def clear(cache_dir: Path) -> None:
-    """Only while no agent runs; one that does clears its own."""
+    """Call it only while no agent runs; a running agent clears its own cache."""
     for folder in CLEARED:
         for path in _entries(cache_dir / folder):
             remove_tree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
@@ -46,7 +46,7 @@ def _part(name: str, folders: list[Path], *, cleared: bool) -> CachePart:
 
 
 def _sizes(folder: Path) -> Iterator[int]:
-    """Of every file, while others may write and remove there."""
+    """Disk usage of every file, while others may write and remove files."""
     for where, _, names in os.walk(folder):
         for name in names:
             try:

@@ -39,7 +39,7 @@ def is_checkpoint(attempt: Attempt, name: str, moves: bool) -> bool:
 
 
 def folder_name(attempt: Attempt, base: str) -> str:
-    """A worker's folder serves many calls, so each has its own in it (worker.py)."""
+    """A worker's folder serves many calls, so each has its own subfolder (worker.py)."""
     return f"{base}-{attempt.id}" if attempt.is_function else base
 
 

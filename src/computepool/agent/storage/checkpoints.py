@@ -90,7 +90,7 @@ class CheckpointKeeper:
 
     # ------------------------------------------------------------ going on from one
     async def restore(self, attempt: Attempt, workdir: Path) -> None:
-        """Put the files of the checkpoint where the job looks for them. The hub gives it to another node if this fails."""
+        """Place the checkpoint's files for the job. If this fails, the hub gives the job to another node."""
         files = attempt.grant.checkpoint
         if files is None:
             return
@@ -110,7 +110,7 @@ class CheckpointKeeper:
         self._logs.log_of(attempt).follow_on(printed)
 
     async def _place(self, files: Sequence[OutputRef], workdir: Path, *, folder: str) -> bytes | None:
-        """Returns what earlier attempts printed; None where that was too much to keep."""
+        """Returns what earlier attempts printed; None if that was too much to keep."""
         printed: bytes | None = None
         if os.path.lexists(workdir / folder):  # A call that has to be made again.
             await asyncio.to_thread(remove_tree, workdir / folder)
@@ -130,7 +130,7 @@ class CheckpointKeeper:
 
     # ------------------------------------------------------------ a job has made one
     def receive(self, attempt: Attempt, asked: Sequence[CheckpointLine]) -> None:
-        """Of several the newest counts."""
+        """Take over the newest of these checkpoints and discard the others."""
         saving = attempt.saving
         if saving is None:
             saving = attempt.saving = Saving(known=set())
@@ -150,7 +150,7 @@ class CheckpointKeeper:
             saving.task = asyncio.get_running_loop().create_task(self._keep_all(attempt, saving))
 
     async def _keep_all(self, attempt: Attempt, saving: Saving) -> None:
-        """One after the other, with time between them; the job is told when it would be too soon."""
+        """Keep checkpoints one at a time, at intervals; a mark tells the job when it is too soon."""
         while saving.wanted is not None and saving.wanted.host is None and not saving.over:
             asked, ran_ms = saving.wanted, saving.ran_ms
             saving.wanted = None
@@ -279,7 +279,7 @@ class CheckpointKeeper:
 
     # ------------------------------------------------------------ this node stops
     def ask_to_save(self, attempt: Attempt) -> bool:
-        """Tell a job that uses checkpoints to make one now. False: it uses none, or has none to make."""
+        """Ask a job that uses checkpoints to make one now. False if it has none to make."""
         saving = attempt.saving
         if saving is None or saving.over or attempt.stop is not None:
             return False
@@ -294,7 +294,7 @@ class CheckpointKeeper:
 
     # ------------------------------------------------------------ the job has ended
     async def finish(self, attempt: Attempt, ending: AttemptResult) -> AttemptResult:
-        """Before its work folder goes: the last checkpoint is sent, and a job that wants to move is moved."""
+        """Send the last checkpoint, and move a job that asked for it. Call it before the work folder is removed."""
         saving = attempt.saving
         if saving is None:
             return ending
@@ -309,7 +309,7 @@ class CheckpointKeeper:
             await self._clean_up(attempt, saving)
 
     async def _move(self, attempt: Attempt, saving: Saving, ending: AttemptResult) -> AttemptResult:
-        """The hub has everything before this attempt says that it is over: until then nothing here is removed."""
+        """The hub has the checkpoint before this attempt ends; until then nothing is removed here."""
         asked = saving.move
         assert asked is not None
         if saving.task is not None:

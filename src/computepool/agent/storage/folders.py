@@ -44,7 +44,7 @@ class WorkFolders:
         return self.make("job", disk_mb)
 
     def make(self, kind: str, disk_mb: int) -> Path:
-        """A new folder that holds `disk_mb`, by the kernel's word where that is possible."""
+        """Create a folder limited to `disk_mb`, by the kernel where possible."""
         self._made += 1
         folder = make_workdir(self.parent, f"{kind}-{self._made}")
         if not self._volumes.missing:
@@ -55,11 +55,11 @@ class WorkFolders:
         return folder
 
     def remove(self, folder: Path) -> None:
-        """One that `make` made, and that serves nobody else."""
+        """Remove a folder created by `make`."""
         self._sweeper.remove(folder)
 
     def give_back(self, account: str, folder: Path, disk_mb: int) -> None:
-        """After the job's whole process tree is gone."""
+        """Call it after the job's whole process tree has ended."""
         keep = functools.partial(self._keep, (account, disk_mb))
         if _is_untouched(folder):
             if not keep(folder):
@@ -88,7 +88,7 @@ class WorkFolders:
 
 
 def _is_untouched(folder: Path) -> bool:
-    """Stops at the first thing that we did not make: a job may have left a million."""
+    """Stops at the first entry that the agent did not create: a job may have left a million."""
     path = str(folder)
     found = []
     try:

@@ -61,11 +61,11 @@ _TOGETHER = 256
 
 
 class NoRoom(Exception):
-    """The disk is too full; the words say how much is missing where."""
+    """The disk is too full; the message says how much space is missing."""
 
 
 class ResultDelivery:
-    """One task per group; what they fetch at the same moment is bounded for all of them together."""
+    """Runs one task per group; concurrent transfers are limited across all groups."""
 
     def __init__(
         self, client: HubClient, identity: Identity, *, data_dir: Path, clock: AgentClock, limits: AgentLimits
@@ -81,7 +81,7 @@ class ResultDelivery:
         self._swept = False
 
     def request(self, group_ids: Iterable[str]) -> None:
-        """What the hub says waits for this node: nothing else does any more."""
+        """Fetch exactly these groups, which the hub says are waiting for this node."""
         wanted = {group_id for group_id in group_ids if _ID.fullmatch(group_id)}
         for group_id, task in list(self._tasks.items()):
             if task.done():
@@ -109,7 +109,7 @@ class ResultDelivery:
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def _sweep(self, wanted: set[str]) -> None:
-        """What was begun for a group that nobody waits for any more."""
+        """Remove partial downloads of groups that are no longer waiting."""
         for leftover in (self._home / _COMING).glob("*"):
             if leftover.name.rpartition("+")[0] not in wanted:
                 remove_tree(leftover)
@@ -154,7 +154,7 @@ class ResultDelivery:
     async def _deliver(
         self, group_id: str, view: HomecomingView, folder: str
     ) -> tuple[ArrivalRequest, ArrivalReply]:
-        """What is here is put aside where the hub has more than that: less than there is must not go by its name."""
+        """Confirm a complete copy or fetch it. A copy that the hub rejects as incomplete is renamed first."""
         known = await asyncio.to_thread(self._find_complete, folder, view.round)
         if known is not None:
             try:
@@ -171,7 +171,7 @@ class ResultDelivery:
         return await self._client.report_arrival(group_id, arrival.model_copy(update={"path": path}))
 
     async def _report_trouble(self, group_id: str, round_: int, error: Exception) -> Unavailable:
-        """People at the hub see why, in one sentence; here it is tried again later."""
+        """Report the reason to the hub, where people see it. The fetch is retried later."""
         reason = error.detail if isinstance(error, ComputePoolError) else str(error) or type(error).__name__
         if isinstance(error, OSError) and error.strerror:
             reason = f"{error.strerror}: {error.filename or self._home}"
@@ -179,7 +179,7 @@ class ResultDelivery:
         return Unavailable(reason)
 
     def _find_complete(self, folder: str, round_: int) -> ArrivalRequest | None:
-        """It is here already, and the hub has not heard it, or asks again. Damaged, it is put aside."""
+        """A complete copy from an earlier fetch, if there is one. A damaged copy is renamed."""
         place = self._home / folder
         if not os.path.lexists(place):
             return None
@@ -215,7 +215,7 @@ class ResultDelivery:
 
 
 class _Pull:
-    """One try to fetch one group, into a folder that may have a part of it already."""
+    """One attempt to fetch a group into a folder that may already hold part of it."""
 
     def __init__(
         self,
@@ -252,14 +252,14 @@ class _Pull:
         return await asyncio.to_thread(self._conclude, self._view.round, folder)
 
     async def _check_wanted(self) -> HomecomingView:
-        """Of a group that does not wait for this node any more, every file looks as if it were gone."""
+        """If the group no longer waits for this node, every file would seem to be missing."""
         now = await self._client.result_delivery(self._view.summary.id)
         if now.round != self._view.round:
             raise Unavailable("the group was completed once more meanwhile")
         return now
 
     def _prepare(self) -> None:
-        """Others on this machine, jobs among them, may not look."""
+        """Create private folders: other users, including jobs, must not read them."""
         for folder in (self.folder.parent.parent, self.folder.parent, self.folder, self.folder / _PARTS):
             folder.mkdir(mode=0o700, exist_ok=True)
 
@@ -313,7 +313,7 @@ class _Pull:
         ]
 
     async def _place(self, file: Placed) -> None:
-        """The bytes once from the hub; the same ones again, for another place, from here."""
+        """Fetch each file once; copy further occurrences locally."""
         target = self.folder.joinpath(*file.path.split("/"))
         async with self._first.setdefault(file.digest, asyncio.Lock()), self._slots:
             if await asyncio.to_thread(_is_here, target, file.digest):
@@ -369,7 +369,7 @@ class _Pull:
                 await asyncio.to_thread(os.fsync, file.fileno())
 
     def _conclude(self, round_: int, folder: str) -> ArrivalRequest:
-        """The list of all that is here, and what the hub is told of it."""
+        """Write the manifest and the arrival request for the hub."""
         remove_tree(self.folder / _PARTS)
         own = [(file_digest(self.folder / name), name) for name in (SUMMARY, RESULTS)]
         text = "".join(f"{digest}  {path}\n" for digest, path in [*own, *sorted(self._manifest, key=_path)])
@@ -393,7 +393,7 @@ def _path(entry: tuple[str, str]) -> str:
 
 
 def _copy(source: Path, part: Path, target: Path) -> None:
-    """Under its name only when it is whole."""
+    """Copy through a temporary file, so that the target is always complete."""
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     shutil.copyfile(source, part)
     with part.open("rb") as file:
@@ -402,7 +402,7 @@ def _copy(source: Path, part: Path, target: Path) -> None:
 
 
 def _publish(folder: Path, final: Path) -> None:
-    """Whole, on the disk, and only then under its name."""
+    """Sync everything, then rename the folder to its final name."""
     for parent, _, names in os.walk(folder):
         for name in (".", *(names if parent == str(folder) else ())):
             descriptor = os.open(os.path.join(parent, name), os.O_RDONLY)
@@ -432,7 +432,7 @@ def _is_whole(folder: Path, manifest: str) -> bool:
 
 
 def _is_here(path: Path, digest: str) -> bool:
-    """These bytes, and not others that an earlier try put there: a place may depend on what else there is."""
+    """True if the file has this digest. An earlier attempt may have put other content there."""
     return path.is_file() and not path.is_symlink() and file_digest(path) == digest
 
 

@@ -25,7 +25,7 @@ _UNSEALED = "the node did not seal what the job brought back, so it sent none of
 
 
 def seal_of(spec: JobSpec, job_id: str) -> Seal | None:
-    """Whom to seal for; None where nobody asked for it."""
+    """The recipient's seal; None if the job is not sealed."""
     return None if spec.seal_to is None else Seal(sealing.public_bytes(spec.seal_to), job_id)
 
 
@@ -50,7 +50,7 @@ async def sealed_result(text: str, *, seal: Seal, folder: Path) -> AsyncIterator
 
 
 class _Section:
-    """The first bytes of a file: one of a job may still grow if something in it survived."""
+    """The first bytes of a file: a job's file may still grow if a process survived."""
 
     def __init__(self, fd: int, size: int) -> None:
         self._fd, self._size, self._at = fd, size, 0
@@ -67,7 +67,7 @@ class _Section:
 
 
 def close(ending: AttemptResult, spec: JobSpec, job_id: str) -> AttemptResult:
-    """The last word before the report: nothing readable is left in it. A result that is still plain was a mistake here."""
+    """Remove or seal everything readable before the report. A result that is still plain is a bug in the agent."""
     seal = seal_of(spec, job_id)
     if seal is None:
         return ending
@@ -85,6 +85,6 @@ def close(ending: AttemptResult, spec: JobSpec, job_id: str) -> AttemptResult:
 
 
 def _room_for_error(seal: Seal) -> int:
-    """Bytes of its words, so that they fit their field when they are sealed."""
+    """The length of an error message that still fits its field when sealed."""
     around = sealing.sealed_size(0, seal.about(sealing.ERROR))
     return TEXT_MAX * 3 // 4 - around - 16 - len(sealing.TEXT_PREFIX)

@@ -107,7 +107,7 @@ class FunctionRunner:
             # The worker ended for the sake of another call, or before it read this one, which is simply called again.
 
     def warm_ids(self, attempt: Attempt) -> tuple[int, ...]:
-        """Where the worker is that a call would get; nothing where there is none yet."""
+        """The CPUs of the warm worker that a call would get; empty if there is none."""
         if attempt.spec.kind not in CALLED:
             return ()
         try:
@@ -140,7 +140,7 @@ class FunctionRunner:
             self.release(lane)
 
     async def _offer(self, attempt: Attempt, worker: WorkerHandle) -> Call | None:
-        """None where earlier calls left the worker, or its folder, so that it takes no more."""
+        """None if earlier calls left the worker or its folder unable to take another."""
         try:
             call = await self._call_with_files(attempt, worker)
         except FolderFull:
@@ -164,7 +164,7 @@ class FunctionRunner:
         attempt.started_at = self._clock.steady()
 
     def _feed_ahead(self, lane: AttemptLane, worker: WorkerHandle) -> None:
-        """While calls are short, the worker has the next ones before it asks: no round trip between them."""
+        """While calls are short, send the next ones ahead to save round trips."""
         limits = self._limits
         if (
             worker.sent > limits.worker_ahead_max // 2
@@ -227,7 +227,7 @@ class FunctionRunner:
         )
 
     def _drop_worker(self, lane: AttemptLane) -> None:
-        """It has ended. What it was given ahead was lost with it before it began, and is called anew."""
+        """Release a worker that has ended. Calls that were sent ahead did not start, and are sent again."""
         self.release(lane)
         for attempt in lane.waiting:
             attempt.call = None
@@ -304,7 +304,7 @@ class FunctionRunner:
             self._sweeper.remove(folder)
 
     async def _send_result(self, ending: AttemptResult, fd: int, size: int) -> None:
-        """As a file: it is too long for the report, or sealed."""
+        """Upload a result that is sealed or too long for the report."""
         ending.result = None
         if size > self._limits.result_bytes_max:
             _too_large(ending, too_large_result(size, self._limits.result_bytes_max))
@@ -339,7 +339,7 @@ _SLOW_CORES = 0.1
 
 
 def _changes_startup(attempt: Attempt) -> bool:
-    """Whether the job changes how Python starts: what that breaks, or delays, is not the node's fault."""
+    """True if the job changes how Python starts: failures and delays are then not the node's fault."""
     spec = attempt.spec.spec
     if spec.dependencies or attempt.spec.limits.cpus < _SLOW_CORES:
         return True
@@ -347,7 +347,7 @@ def _changes_startup(attempt: Attempt) -> bool:
 
 
 def _lost_result(attempt: Attempt, lost: Lost, worker: WorkerHandle) -> AttemptResult:
-    """The worker's end is the running call's end."""
+    """The result of the call that was running when the worker ended."""
     ended = lost.exit
     tail = "" if attempt.log is None else attempt.log.stderr_tail
     ending = of_exit(ended, stderr_tail=tail)

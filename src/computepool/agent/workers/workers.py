@@ -62,7 +62,7 @@ _VANISHED = Exit(status=Status.SANDBOX_ERROR, code=-1, usage=ProcessUsage(), det
 
 class OnOutput(Protocol):
     def __call__(self, stream: str, data: bytes, *, skipped: int) -> None:
-        """`skipped`: how many more bytes were written that nobody read."""
+        """`skipped`: how many more bytes were written but not read."""
 
 
 class CallReply(NamedTuple):
@@ -147,7 +147,7 @@ class WorkerHandle:
 
     @property
     def willing(self) -> bool:
-        """Whether it can be given calls at all."""
+        """True if it can take calls at all."""
         return self.ended is None and not self.cheated and self._silent_since is None
 
     @property
@@ -156,7 +156,7 @@ class WorkerHandle:
 
     @property
     def sent(self) -> int:
-        """Calls that were sent and not answered, the running one included."""
+        """The number of unanswered calls, including the running one."""
         return len(self._calls)
 
     def next_seq(self) -> int:
@@ -164,7 +164,7 @@ class WorkerHandle:
         return self._seq
 
     def send(self, call: Call) -> bool:
-        """False when the worker has enough to do for now, has no room for it, or is gone."""
+        """Send a call; False if the worker is busy, has no room for it, or is gone."""
         if not self.willing:
             return False
         message = call.message
@@ -193,7 +193,7 @@ class WorkerHandle:
         return True
 
     def lose(self, call: Call) -> None:
-        """Let a call end as this worker does, which cannot take it and never took one."""
+        """End a call like this worker, which cannot take it and never took one."""
         if self.ended is not None:
             call.future.set_result(Lost(self.ended, started=True))
             return
@@ -202,9 +202,9 @@ class WorkerHandle:
             self.kill(Status.DISK_LIMIT)
 
     def recall(self, *, but: Call | None) -> list[Call]:
-        """Take back the calls that are not started. What this end reads, the worker cannot read any more.
+        """Take back calls that have not started, by reading them from the worker's end of the channel.
 
-        `but`: the one that somebody waits for goes to the worker again, should it not have read even that.
+        `but`: the awaited call, which is sent again if the worker had not read it.
         """
         if self.ended is not None:
             return []  # those were told that they are lost
@@ -222,7 +222,7 @@ class WorkerHandle:
         return calls[::-1]
 
     def _take_back(self) -> int:
-        """How many messages the worker had not read."""
+        """Read back messages that the worker has not read; returns how many."""
         back = 0
         with contextlib.suppress(BlockingIOError, ConnectionError):
             while self._theirs.recv(FRAME_MAX + 1, socket.MSG_DONTWAIT):
@@ -240,13 +240,13 @@ class WorkerHandle:
         self.kill(Status.SANDBOX_ERROR)
 
     def stop_call(self, call: Call, status: Status) -> None:
-        """Only by ending the worker, but not the next call in its place."""
+        """Stop this call, but not the next one, by ending the worker."""
         self._on_answers()
         if not call.future.done():
             self.kill(status)
 
     def patrol(self, output_max: int) -> None:
-        """`output_max`: bytes that each file with its output may take on the disk, which its size need not say."""
+        """`output_max`: the disk usage allowed for each output file, which may differ from its size."""
         if self.ended is not None:
             return
         if max(os.fstat(fd).st_blocks for fd in self._files) * 512 > output_max:
@@ -267,7 +267,7 @@ class WorkerHandle:
         return self._pinned[0]
 
     def pin(self, cpu_ids: tuple[int, ...], cores: float) -> None:
-        """Free where it is there already, as between the calls of a lane, and mostly between lanes."""
+        """Costs nothing if the worker is pinned there already."""
         if (cpu_ids, cores) != self._pinned and self.ended is None:
             self._pinned = (cpu_ids, cores)
             self._process.pin(cpu_ids, cpus=cores)
@@ -298,7 +298,7 @@ class WorkerHandle:
                 self._end_cheating("sent something that is no answer")
 
     def _fall_silent(self) -> None:
-        """Its end of the channel is closed. At some levels that is how an end begins, so it may be one."""
+        """The worker closed its end of the channel, which may be the first sign of its end."""
         if self._silent_since is None:
             self._silent_since = self._clock.steady()
 
@@ -336,7 +336,7 @@ class WorkerHandle:
         return True
 
     def poll_output(self) -> None:
-        """Hand over what the running call has written up to now.
+        """Hand over what the running call has written so far.
 
         Sizes are taken first and answers second: what lies between the end of the last answered call and those
         sizes was then written by the first call that has no answer yet.
@@ -391,9 +391,9 @@ class WorkerHandle:
         self._on_closed(self)
 
     def _died_before_the_call(self) -> bool:
-        """Whether even the first call was sent to a worker that was dead already, which nobody had noticed.
+        """True if even the first call was sent to a worker that had already died unnoticed.
 
-        Not said of one that never served: what it was started for may be what ended it, and would again.
+        Never true of a worker that served no call: its first call may have killed it, and would again.
         """
         if not self.served or not self._calls or self._take_back() < len(self._calls):
             return False
@@ -413,7 +413,7 @@ def channel_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def output_file(folder: Path) -> int:
-    """A nameless file for standard output or error of a worker.
+    """An unnamed file for the standard output or error of a worker.
 
     Not a pipe: with a file, its size at the end of a call says exactly which bytes that call wrote, however quickly
     the next one starts. Others may write it, so that a program may open /dev/stdout.
@@ -426,7 +426,7 @@ def output_file(folder: Path) -> int:
 
 
 def _parse(data: bytes) -> tuple[int, CallReply, list[int]] | None:
-    """None for anything but an answer of exactly the expected shape."""
+    """Parse a reply; None unless it has exactly the expected shape."""
     try:
         seq, kind, text, wall_us, cpu_us, rss_kb, outputs, stdout, stderr, failed = json.loads(data)
     except (ValueError, TypeError, RecursionError):

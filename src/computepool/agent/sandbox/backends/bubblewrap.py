@@ -136,7 +136,7 @@ class BubblewrapSandbox:
 
 
 def _read_ending(wait_status: int, status_fd: int) -> ProcessExit | None:
-    """How the job ended; None if it never began: then bubblewrap has left no note of its exit code."""
+    """How the job ended; None if it never started, because then bubblewrap recorded no exit code."""
     if b'"exit-code"' not in os.pread(status_fd, 4096, 0):
         return None
     ending = read_wait_status(wait_status)

@@ -66,7 +66,7 @@ class ContainerSandbox(GvisorSandbox):
         return "that was never tried"
 
     def _adapt(self, spec: dict[str, Any], uid: int) -> None:
-        """A user namespace in which the slot's uid is called 0 and is nobody: it has no capability there."""
+        """Add a user namespace in which the slot's uid is 0 without any capabilities."""
         process = spec["process"]
         process["args"] = [*_INIT, *process["args"]]
         for limit in process["rlimits"]:
@@ -88,7 +88,7 @@ class ContainerSandbox(GvisorSandbox):
                 mount["options"] = [*mount["options"], "ro"]
 
     def _fds(self, policy: SandboxPolicy) -> Mapping[int, int | None]:
-        """runc passes on all up to a number: what is missing between them is /dev/null."""
+        """runc passes on all descriptors up to a number; gaps are filled with /dev/null."""
         last = max(policy.fds, default=_FIRST_FD - 1)
         return dict.fromkeys(range(_FIRST_FD, last + 1)) | dict(policy.fds)
 

@@ -127,7 +127,7 @@ class GvisorSandbox:
 
     @contextlib.contextmanager
     def _new_folder(self) -> Iterator[Path]:
-        """For the bundle and the state of one job; removed if the block fails, else by its process."""
+        """A folder for one job's bundle and state; removed if the block fails, otherwise by its process."""
         folder = self._runs / str(next(_names))
         folder.mkdir(mode=0o700)
         try:
@@ -158,13 +158,13 @@ class GvisorSandbox:
         return runsc.find()
 
     def cards_reason(self) -> str:
-        """Why jobs get no cards here; nothing if they do."""
+        """Why jobs get no cards here; empty if they do."""
         if isinstance(self._found, runsc.Missing):
             return self._found.reason
         return runsc.nvproxy_reason(self._found.path, _nvidia_driver())
 
     def _adapt(self, spec: dict[str, Any], uid: int) -> None:
-        """Change what is special about a job of this uid on the host."""
+        """Adapt the configuration to the host uid of the job."""
 
     def _fds(self, policy: SandboxPolicy) -> Mapping[int, int | None]:
         return policy.fds
@@ -222,7 +222,7 @@ def _nvidia_driver() -> str:
 
 
 def read_ending_with_log(wait_status: int, log: int, *, not_started: int) -> ProcessExit | None:
-    """How the job ended; None if it never began: then the program has said why in its log."""
+    """How the job ended; None if it never started, in which case the log says why."""
     ending = read_wait_status(wait_status)
     if ending.status is Status.EXIT and ending.code == not_started and _last_error(log):
         return None
@@ -242,7 +242,7 @@ def _last_error(log: int) -> str:
 
 
 def _failure(log: int, policy: SandboxPolicy) -> str:
-    """It does not say what it could not mount."""
+    """The error with missing mounts, which runsc does not name."""
     missing = [str(path) for path in policy.mounts if not path.exists()]
     return _last_error(log) + (f" (missing: {', '.join(missing)})" if missing else "")
 

@@ -78,7 +78,7 @@ def find() -> Runsc | Missing:
 
 @functools.lru_cache(maxsize=16)
 def _judge(path: str, modified_ns: int) -> Runsc | str:
-    """What this file is; asked once for each content. A text says why it will not do."""
+    """The program, or the reason why it is not usable. Cached by path and modification time."""
     found = re.search(r"\b(20\d{6})\b", _answer(path, "--version"))
     if found is None:
         return f"{path} does not tell its version"
@@ -101,7 +101,7 @@ def _answer(*command: str) -> str:
 
 
 def nvproxy_reason(path: str, driver: str) -> str:
-    """Why this runsc does not pass on the cards of this driver; nothing if it does. It knows exact versions only."""
+    """Why this runsc cannot pass on cards of this driver; empty if it can. It supports exact versions only."""
     if not driver:
         return "there is no NVIDIA driver, and runsc passes on no other cards"
     known = _answer(path, "nvproxy", "list-supported-drivers").split()

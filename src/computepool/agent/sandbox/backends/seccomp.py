@@ -96,7 +96,7 @@ def program(machine: str | None = None) -> bytes:
 
 
 def oci(machine: str | None = None) -> dict[str, Any]:
-    """The same filter in the words of a container's configuration, for gVisor to apply to the job's calls.
+    """The same filter as an OCI configuration, which gVisor applies to the job's calls.
 
     gVisor always refuses with EPERM, whatever errno the configuration names. A call that only a tracer could let
     through fails with ENOSYS where there is none: that is what clone3 needs, and ptrace is refused.

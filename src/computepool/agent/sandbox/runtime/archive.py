@@ -16,7 +16,7 @@ _DIGEST_LENGTH = 64
 
 
 def write(made: Runtime, file: Path) -> None:
-    """The same bytes for the same runtime. Everything is below one folder that is called by the digest."""
+    """Write a reproducible archive with everything below one folder named by the digest."""
     made.verify()
     with tarfile.open(file, "w", format=tarfile.GNU_FORMAT) as archive:
         for path in sorted(made.root.rglob("*")):
@@ -34,7 +34,7 @@ def write(made: Runtime, file: Path) -> None:
 
 
 def read(cache_dir: Path, file: Path, wish: RuntimeRecipe) -> Runtime:
-    """Unpack a runtime, check it, and use it from now on; SandboxError says what is wrong with it."""
+    """Unpack, verify and activate a runtime. Raises SandboxError if it is not usable."""
     store = runtime.open_store(cache_dir)
     with runtime.lock(store), runtime.building_folder(store) as building:
         try:
@@ -52,7 +52,7 @@ def read(cache_dir: Path, file: Path, wish: RuntimeRecipe) -> Runtime:
 
 
 def _unpack(archive: tarfile.TarFile, target: Path) -> str:
-    """Files, folders and links and nothing else, never through a link; the name of the folder that they are in."""
+    """Unpack only files, folders and links, never through a link; returns the name of the top folder."""
     names = set()
     for member in archive:
         digest, *parts = check_name(member.name)

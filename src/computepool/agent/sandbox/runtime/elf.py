@@ -32,7 +32,7 @@ class ElfNeeds:
 
 
 def needs(path: Path) -> ElfNeeds | None:
-    """What the file needs; None if it is no ELF file or not a whole one."""
+    """What the file needs; None if it is not a complete ELF file."""
     with path.open("rb") as opened:
         if os.fstat(opened.fileno()).st_size < 64 or opened.read(len(_MAGIC)) != _MAGIC:
             return None
@@ -71,7 +71,7 @@ def _read(data: mmap.mmap, path: Path) -> ElfNeeds:
 
 
 def search_folders() -> list[Path]:
-    """Where the loader looks for libraries that do not say where they are, in its order."""
+    """Where the loader searches for libraries, in its order."""
     triple = f"{platform.machine()}-linux-gnu"
     built_in = [f"/lib/{triple}", f"/usr/lib/{triple}", "/lib64", "/usr/lib64", "/lib", "/usr/lib"]
     folders = dict.fromkeys([*_configured_folders(_CONFIGURED), *map(Path, built_in)])

@@ -49,7 +49,7 @@ def summarise(root: Path) -> RuntimeSummary:
 
 
 def stamp(root: Path) -> str:
-    """Changes with any change of the tree: the kernel sets the times of change. Another with each boot of the machine,
+    """Changes with any change of the tree, because the kernel sets change times, and with each boot,
     because a power failure can lose what a file held and leave its times.
     """
     digest = hashlib.sha256(_boot().encode())

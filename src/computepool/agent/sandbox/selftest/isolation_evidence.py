@@ -22,7 +22,7 @@ _WANTED = {"NoNewPrivs": "1", "Seccomp": "2"}
 
 
 def breaches(root: int) -> str:
-    """What is wrong with the processes below `root`, which runs one job at level gvisor; '' if nothing."""
+    """Breaches of the processes below `root`, which runs one job at level gvisor; '' if none."""
     kernels = [process for process in _below(root) if _name(process) == _KERNEL]
     gofers = [process for process in _below(root) if _name(process) == _GOFER]
     if len(kernels) != 1 or not gofers:
@@ -36,7 +36,7 @@ def breaches(root: int) -> str:
 
 
 def container_breaches(root: int) -> str:
-    """The same of a job at level container: of all below `root` but runc, which waits for it outside."""
+    """The same for a job at level container: all below `root` except runc, which waits outside."""
     inside = [process for process in _below(root) if os.path.basename(_name(process)) != "runc"]
     if not inside:
         return "no process carries the job"
@@ -44,12 +44,12 @@ def container_breaches(root: int) -> str:
 
 
 def left_over(root: int) -> bool:
-    """Whether any part of a user-space kernel still runs below `root`."""
+    """True if any part of a user-space kernel still runs below `root`."""
     return any(_name(process) in (_KERNEL, _GOFER) for process in _below(root))
 
 
 def memory_bytes(processes: Iterable[psutil.Process]) -> int:
-    """What the job holds, and the processes that carry it. Without cgroups nothing else counts it.
+    """Memory of the job and of the processes that run it. Used without cgroups.
 
     The job's memory is one file in memory, of which the kernel's processes map what they touch: their resident sizes say
     little about it.

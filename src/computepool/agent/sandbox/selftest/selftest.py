@@ -98,7 +98,7 @@ def report(backend: Backend, config: SandboxConfig) -> LevelReport:
 
 
 def _attack_twice(sandbox: Sandbox, config: SandboxConfig) -> dict[str, str]:
-    """What a busy machine kept from ending is tried once more. What was achieved stands."""
+    """Repeat attacks that did not finish on a busy machine. What an attack achieved stands."""
     first = _attack(sandbox, config, limits_kind=sandbox.limits_kind)
     if not any(text.startswith(_UNTRIED) for text in first.values()):
         return first
@@ -107,7 +107,7 @@ def _attack_twice(sandbox: Sandbox, config: SandboxConfig) -> dict[str, str]:
 
 
 def _attack(sandbox: Sandbox, config: SandboxConfig, *, limits_kind: str) -> dict[str, str]:
-    """Run every attack that the level must withstand, all at once; attack -> what it achieved."""
+    """Run all attacks that the level must withstand, in parallel; attack -> what it achieved."""
     scratch = config.cache_dir
     with contextlib.ExitStack() as cleanup:
         canaries = _Canaries(cleanup, scratch)
@@ -131,13 +131,13 @@ def _attack(sandbox: Sandbox, config: SandboxConfig, *, limits_kind: str) -> dic
 
 
 def _hidden_programs(runtime: Runtime | None) -> list[str]:
-    """A program of the host's that jobs must not find."""
+    """A program of the host that jobs must not see."""
     known = set() if runtime is None else set(os.listdir(runtime.root / "usr" / "bin"))
     return [f"/usr/bin/{name}" for name in sorted(set(os.listdir("/usr/bin")) - known)[:1]]
 
 
 def _look_at_isolation(sandbox: Sandbox, scratch: Path, cleanup: contextlib.ExitStack) -> str:
-    """What is wrong with a running job, seen from the host; and whether anything is left of it."""
+    """Breaches of a running job as seen from the host, including leftovers after its end."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
     try:
         job = AttackJob(sandbox, {"stay": []}, scratch=scratch, cleanup=cleanup, stdin=reader)
@@ -159,7 +159,7 @@ def _look_at_isolation(sandbox: Sandbox, scratch: Path, cleanup: contextlib.Exit
 
 
 class AttackJob:
-    """One hostile process and what it says it achieved."""
+    """A hostile process and what it claims to have achieved."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class AttackJob:
         return self._process.pid
 
     def wait_for_output(self) -> bool:
-        """Wait until it writes something; False if it ends before that."""
+        """Wait for its first output; False if it ends before."""
         deadline = time.monotonic() + _WAIT_S
         while not os.fstat(self._output.fileno()).st_size:
             if self._process.wait(0.01) is not None or time.monotonic() > deadline:
@@ -262,14 +262,14 @@ class _Canaries:
         }
 
     def _is_job(self, caller: socket.socket) -> bool:
-        """Whether it says the job's word. The port is anybody's: some program may look for one that was there before."""
+        """True if the caller sends the job's marker. Other programs may connect to the port, too."""
         caller.setblocking(False)
         with contextlib.suppress(OSError):
             return caller.recv(len(self.marker)) == self.marker.encode()
         return False
 
     def traces(self) -> dict[str, str]:
-        """What is seen on the host, whatever the job said."""
+        """Traces on the host, whatever the job claims."""
         found = {}
         for listener in self._listeners:
             if any(self._is_job(caller) for caller in _callers(listener)):
@@ -284,7 +284,7 @@ class _Canaries:
 
 
 def _callers(listener: socket.socket) -> Iterator[socket.socket]:
-    """Everybody who connected so far."""
+    """Every connection so far."""
     with contextlib.suppress(BlockingIOError):
         while True:
             with listener.accept()[0] as caller:
@@ -301,7 +301,7 @@ def _listeners(abstract: str) -> Iterator[socket.socket]:
 
 
 def _outlives(marker: str) -> bool:
-    """Whether a process stays. What was killed may need a moment on a busy machine."""
+    """True if a process outlives its job. A killed one may need a moment on a busy machine."""
     deadline = time.monotonic() + _DYING_S
     while _runs(marker):
         if time.monotonic() > deadline:
