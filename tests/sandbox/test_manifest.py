@@ -180,7 +180,7 @@ def test_hostile_archives_are_refused(tmp_path: Path, members: list[tarfile.TarI
     with tarfile.open(tmp_path / "x.tar", "w") as written:
         for member in members:
             written.addfile(member, io.BytesIO())
-    with pytest.raises(SandboxError, match=r"no exported runtime|changed on its way"):
+    with pytest.raises(SandboxError, match=r"not an exported runtime|changed on its way"):
         archive.read(tmp_path / "cache", tmp_path / "x.tar", WISH)
     assert not list(tmp_path.rglob("evil"))
     assert not Path("/tmp/evil").exists()
@@ -189,5 +189,5 @@ def test_hostile_archives_are_refused(tmp_path: Path, members: list[tarfile.TarI
 
 def test_garbage_is_no_archive(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(b"no tar" * 1000)
-    with pytest.raises(SandboxError, match="no exported runtime"):
+    with pytest.raises(SandboxError, match="not an exported runtime"):
         archive.read(tmp_path / "cache", tmp_path / "x.tar", WISH)

@@ -1,4 +1,4 @@
-"""One running agent: every part made once, wired together, started, and taken down in the right order."""
+"""A running agent: makes its parts, starts them, and stops them in the right order."""
 
 from __future__ import annotations
 
@@ -101,15 +101,7 @@ class Agent:
         self._fence = Fence()
         self._table = AttemptTable(remembered_max=limits.remembered_attempts_max)
         self._shipper = LogShipper(client, clock=clock, limits=limits)
-        self._reporter = Reporter(
-            client,
-            Outbox(config.outbox_dir, clock=clock, age_max_s=limits.outbox_age_max_s),
-            identity,
-            clock=clock,
-            limits=limits,
-            on_answer=lambda attempt_id, _: self._table.settle(attempt_id),
-            is_busy=lambda: bool(self._table.active),
-        )
+        self._reporter = self._make_reporter()
         self._job_environment = JobEnvironment(
             machine.sandbox,
             machine.runtime,
@@ -143,6 +135,18 @@ class Agent:
         self._keyring = Keyring(identity, client, path=config.identity_path, clock=clock)
         self.loop = self._make_loop()
         self._control = ControlServer(config.data_dir, self.command)
+
+    def _make_reporter(self) -> Reporter:
+        clock, limits = self._clock, self._config.limits
+        return Reporter(
+            self._client,
+            Outbox(self._config.outbox_dir, clock=clock, age_max_s=limits.outbox_age_max_s),
+            self._identity,
+            clock=clock,
+            limits=limits,
+            on_answer=lambda attempt_id, _: self._table.settle(attempt_id),
+            is_busy=lambda: bool(self._table.active),
+        )
 
     def _make_provisions(self) -> Provisions:
         config, machine = self._config, self._machine
@@ -264,7 +268,7 @@ class Agent:
                 task.result()
             if stopping in done:
                 _log.info("stopping: giving back what has not started")
-                self._watcher.show("Stopping: what runs is given back, and runs elsewhere.")
+                self._watcher.show("Stopping: running jobs are given back and run elsewhere.")
                 main.cancel()
             await self.loop.wind_down()
             if self._leaving:
@@ -303,7 +307,7 @@ class Agent:
             elif word in ("leave", "leave_now"):
                 self._leave(now=word == "leave_now")
         except OSError as error:
-            return {"error": f"That cannot be kept here: {error}."}
+            return {"error": f"The change could not be saved: {error}."}
         return self.status()
 
     def _leave(self, *, now: bool) -> None:
@@ -324,7 +328,7 @@ class Agent:
         except ComputePoolError as error:
             return {"error": error.detail}
         except OSError as error:  # The new key is kept before the hub hears of it, or nothing is changed.
-            return {"error": f"A new key cannot be kept here: {error}."}
+            return {"error": f"The new key could not be saved: {error}."}
         return {"node_id": self._identity.node_id, "old_accepted_until_ms": until_ms}
 
     async def _status_with_name(self) -> dict[str, Any]:
@@ -403,7 +407,7 @@ class Agent:
             )
         if (status := self._status()) in _HUB_KNOWS:
             return status_sentence(status)
-        return "No queued job fits this node now; `pool node why` shows what is waiting and why not here."
+        return "No queued job fits this node now; `pool node why` shows which jobs wait and why they do not run here."
 
 
 def _clear_work_dir(config: AgentConfig) -> None:

@@ -1,4 +1,4 @@
-"""The owner's decisions about a node, and every limit of the agent by name. Values only."""
+"""The options of a node, and every limit of the agent by name. Values only."""
 
 from __future__ import annotations
 
@@ -161,18 +161,22 @@ class AgentConfig:
         for name, value in (("cores", self.cores), ("ram_mb", self.ram_mb), ("disk_mb", self.disk_mb)):
             if value is not None and value <= 0:
                 raise BadRequest(f"{name} must be more than 0.", field=name)
-        try:
-            self.stated_place()
-        except ValueError as error:
-            raise BadRequest(f"{error}.", field="place") from error
-        try:
-            parse_networks(self.net_private)
-        except ValueError as error:
-            raise BadRequest(f"{error}.", field="net_private") from error
-        self._check_package_index()
+        for field_name, parse in (
+            ("place", self.stated_place),
+            ("net_private", lambda: parse_networks(self.net_private)),
+            ("package_index", self._parse_package_index),
+        ):
+            try:
+                parse()
+            except ValueError as error:
+                raise BadRequest(f"{error}.", field=field_name) from error
+        if "@" in self.package_index:  # Installations of untrusted jobs use it.
+            raise BadRequest(
+                "The package index must not contain a user name or password.", field="package_index"
+            )
         if self.python_mirror and "://" not in self.python_mirror and not self._is_list(self.python_mirror):
             raise BadRequest(
-                "The mirror of Pythons is an address, or the full path of a list of downloads (.json).",
+                "The Python mirror must be a URL, or the full path of a download list (.json).",
                 field="python_mirror",
             )
 
@@ -180,16 +184,10 @@ class AgentConfig:
     def _is_list(mirror: str) -> bool:
         return mirror.startswith("/") and mirror.endswith(".json")
 
-    def _check_package_index(self) -> None:
-        try:
-            parse_targets(self.package_index_hosts)
-            if self.package_index:
-                target_of(self.package_index)
-        except ValueError as error:
-            raise BadRequest(f"{error}.", field="package_index") from error
-        if "@" in self.package_index:
-            # Installations of strangers' jobs use it.
-            raise BadRequest("Name the package index without a user and a password.", field="package_index")
+    def _parse_package_index(self) -> None:
+        parse_targets(self.package_index_hosts)
+        if self.package_index:
+            target_of(self.package_index)
 
     def stated_place(self) -> tuple[float, float] | None:
         return parse_place(self.place) if self.place else None

@@ -20,10 +20,10 @@ until [ -f one.reply ]; do sleep 0.05; done; cat one.reply
 """
 #: What is left under the name of a call, and what the agent makes of it.
 HOSTILE = {
-    "another path": ('printf \'{"method":"GET","path":"../../keys"}\' > one', "A job cannot ask for"),
-    "another method": ('printf \'{"method":"DELETE","path":"jobs"}\' > one', "A job cannot ask for"),
+    "another path": ('printf \'{"method":"GET","path":"../../keys"}\' > one', "A job cannot call"),
+    "another method": ('printf \'{"method":"DELETE","path":"jobs"}\' > one', "A job cannot call"),
     "no JSON": ("echo x > one", "A call is a JSON object"),
-    "too much": ("head -c 5000 /dev/zero > one", "A call may have 4000 bytes"),
+    "too much": ("head -c 5000 /dev/zero > one", "A call may have at most 4000 bytes"),
 }
 PLAIN = {
     "nothing there": "true",

@@ -75,7 +75,7 @@ async def test_a_file_that_the_hub_lost_comes_when_it_is_back(
         while not (view := (await hub.admin.get(f"/groups/{group}")).json())["home"]["reason"]:
             await home.tell()
             await asyncio.sleep(0.02)
-    assert view["home"]["reason"] == "1 of 2 files cannot be read at the hub now."
+    assert view["home"]["reason"] == "1 of 2 files are not available at the hub now."
     assert home.folders() == [], "it is not whole"
     (tmp_path / "lost").rename(blob)
     await home.arrived(group)

@@ -50,7 +50,7 @@ async def test_how_a_job_ended_is_said_in_one_plain_line(hub: FakeHub, start_nod
     assert "acc_01h" not in out.getvalue()
     assert "3" in ended
     node.agent.command("pause")
-    assert out.getvalue().splitlines()[-1].endswith("Take them again: pool node resume")
+    assert out.getvalue().splitlines()[-1].endswith("To resume: pool node resume")
 
 
 async def test_a_terminal_that_was_closed_costs_no_job(hub: FakeHub, start_node: StartNode) -> None:

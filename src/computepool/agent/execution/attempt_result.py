@@ -1,4 +1,4 @@
-"""The result of an attempt: the value that becomes its report, and the sentences that go with it."""
+"""The result of an attempt: the value that becomes its report, and its error messages."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ _REASONS = {
     Status.CANCELLED: Reason.CANCELLED_BY_USER,
     Status.LEASE_LOST: Reason.LEASE_LOST,
 }
-LEASE_LOST = "the node lost touch with the hub and stopped the job"
+LEASE_LOST = "the node lost contact with the hub and stopped the job"
 
 
 def of_exit(ended: Exit, *, stderr_tail: str) -> AttemptResult:

@@ -1,4 +1,4 @@
-"""Runs what was granted: one task per lane, one attempt after the other in it, and a tick that watches the time.
+"""Runs granted attempts: one task per lane, attempts in order within it, and a tick that enforces time limits.
 
 Owns the attempts from their grant to their result, which goes to the reporter.
 """
@@ -200,7 +200,7 @@ class Executor:
         except StagingFailed as error:
             return failed_result(Reason.STAGING_FAILED, str(error))
         except ComputePoolError as error:
-            return failed_result(Reason.STAGING_FAILED, f"the hub did not take the result: {error.detail}")
+            return failed_result(Reason.STAGING_FAILED, f"the hub did not accept the result: {error.detail}")
         except SandboxError as error:
             return failed_result(Reason.NODE_ERROR, f"the sandbox failed: {error}")
         except Exception as error:  # noqa: BLE001 - whatever broke, the hub must hear that this attempt did not run
@@ -216,7 +216,7 @@ class Executor:
             ending.reason is Reason.TIMEOUT
             or (ending.outcome is Outcome.SUCCEEDED and ending.ran_ms > attempt.longest_s * 1000)
         ):
-            why = f"stopped after {attempt.longest_s:g} s: that is how long its budget lasts at its price"
+            why = f"stopped after {attempt.longest_s:g} s, when its budget was spent"
             ran_ms, usage = ending.ran_ms, ending.usage
             ending = failed_result(Reason.BUDGET_SPENT, why)
             ending.ran_ms, ending.usage = ran_ms, usage
@@ -251,7 +251,7 @@ class Executor:
             try:
                 news = self._look(lane, head, now) or news
             except Exception:  # noqa: BLE001 - what is wrong with one lane must keep the clock from no other
-                _log.exception("looking after attempt %s failed", head.id)
+                _log.exception("checking attempt %s failed", head.id)
         if now - self._patrolled_at >= self._limits.patrol_s:
             news = self._patrol(now - self._patrolled_at) or news
             self._patrolled_at = now

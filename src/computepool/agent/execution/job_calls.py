@@ -1,8 +1,8 @@
-"""Calls of running jobs to the hub: each call is a file in the job's folder, and the answer is put beside it.
+"""Calls of running jobs to the hub: each call is a file in the job's folder, and the reply is a file beside it.
 
-A job has no network and no key. The agent asks in its own name, for that attempt alone: the hub knows which attempts this
-node holds, and what each may do. What a job leaves is a stranger's: opened without following a link, bounded, and only
-a path below the attempt's own is ever asked for.
+A job has no network and no key. The agent calls the hub on behalf of that attempt alone, and the hub knows what each
+attempt may do. The job's files are untrusted: no link is followed, sizes are bounded, and only paths below the attempt's
+own are requested.
 """
 
 from __future__ import annotations
@@ -14,21 +14,15 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.execution.attempts import Attempt
-from computepool.agent.hub_link.hub_client import Backoff, HubClient
+from computepool.agent.hub_link.hub_client import Backoff, HubClient, retry
 from computepool.agent.storage.sweeper import Sweeper
-from computepool.core.errors import (
-    BadRequest,
-    ComputePoolError,
-    RateLimited,
-    TooLarge,
-    Unauthenticated,
-    Unavailable,
-)
+from computepool.core.errors import BadRequest, ComputePoolError, TooLarge
 
 #: In the work folder.
 CALLS = ".calls"
@@ -38,7 +32,6 @@ _PATH = re.compile(
     r"|groups/[A-Za-z0-9_-]{1,64}/results\?after=\d{1,18}&wait_ms=\d{1,5}"
 )
 _WAIT = re.compile(r"wait_ms=(\d+)")
-_PASSING = (Unavailable, RateLimited, Unauthenticated)
 
 
 class CallRelay:
@@ -90,14 +83,10 @@ class CallRelay:
         method, path, body = await asyncio.to_thread(_parse, data)
         wait_ms = int(found[1]) if (found := _WAIT.search(path)) else 0
         timeout_s = wait_ms / 1000 + self._limits.poll_slack_s
-        backoff = Backoff(self._clock, self._limits)
-        while True:
-            try:
-                return await self._client.relay(
-                    method, f"/attempts/{attempt.id}/{path}", body=body, timeout_s=timeout_s
-                )
-            except _PASSING as error:
-                await asyncio.sleep(backoff.delay_s(error))
+        relay = partial(
+            self._client.relay, method, f"/attempts/{attempt.id}/{path}", body=body, timeout_s=timeout_s
+        )
+        return await retry(relay, Backoff(self._clock, self._limits))
 
 
 def _parse(data: bytes) -> tuple[str, str, bytes | None]:
@@ -107,7 +96,7 @@ def _parse(data: bytes) -> tuple[str, str, bytes | None]:
     except (ValueError, TypeError, KeyError, RecursionError):
         raise BadRequest("A call is a JSON object with method, path and body.") from None
     if method not in ("GET", "POST") or not isinstance(path, str) or not _PATH.fullmatch(path):
-        raise BadRequest(f"A job cannot ask for {str(path)[:80]!r}.")
+        raise BadRequest(f"A job cannot call {str(path)[:80]!r}.")
     return method, path, None if body is None else json.dumps(body).encode()
 
 
@@ -119,7 +108,7 @@ def _folder(attempt: Attempt) -> str:
 @contextlib.contextmanager
 def _open(attempt: Attempt) -> Iterator[int]:
     if attempt.workdir is None:
-        raise FileNotFoundError(2, "the job has not begun")
+        raise FileNotFoundError(2, "the job has not started")
     top = os.open(attempt.workdir, _OPEN_FOLDER)
     try:
         here = os.open(_folder(attempt), _OPEN_FOLDER, dir_fd=top)
@@ -147,7 +136,7 @@ def _read(attempt: Attempt, name: str, most: int) -> bytes:
                 raise BadRequest("A call is a plain file.")
             data = source.read(most + 1)
     if len(data) > most:
-        raise TooLarge(f"A call may have {most} bytes.")
+        raise TooLarge(f"A call may have at most {most} bytes.")
     return data
 
 

@@ -97,7 +97,7 @@ class JobEnvironment:
         if not targets or self.sandbox.level is Level.PROCESS:
             return None
         if self._egress is None:
-            raise SandboxError("this node gives no network to jobs")
+            raise SandboxError("this node gives jobs no network access")
         return await self._egress.open(targets, label=label)
 
     def command(

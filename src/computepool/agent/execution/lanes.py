@@ -1,4 +1,4 @@
-"""Lanes: attempts that share one reservation of the node, its CPUs among it, and run strictly one after the other."""
+"""Lanes: attempts that share one reservation of the node, including its CPUs, and run one after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The present load of an attempt's processes, for people who look."""
+"""The current load of an attempt's processes, as shown to people."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The output of attempts: bounded, decoded, progress lines taken out, and shipped to the hub while they run.
+"""The output of attempts: bounded, decoded, stripped of signal lines, and shipped to the hub while they run.
 
-A short attempt never causes a request of its own: what it wrote travels with its report.
+A short attempt never causes a request of its own: its output travels with its report.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.hub_link.hub_client import Backoff, HubClient
-from computepool.core.errors import ComputePoolError, RateLimited, Unauthenticated, Unavailable
+from computepool.agent.hub_link.hub_client import TRANSIENT, Backoff, HubClient
+from computepool.core.errors import ComputePoolError
 from computepool.protocol import sealing
 from computepool.protocol.nodes.nodes import LOG_CHUNK_MAX, LogsRequest, LogText
 
@@ -390,13 +390,13 @@ class LogShipper:
         self._under_way = frozenset(buffer.attempt_id for buffer, chunks in taken if chunks)
         try:
             await self._client.logs(request)
-        except (Unavailable, RateLimited, Unauthenticated) as error:
+        except TRANSIENT as error:
             for buffer, chunks in taken:
                 buffer.untake(chunks)
                 self._dirty[buffer.attempt_id] = buffer
             return error
         except ComputePoolError as error:
-            _log.warning("the hub does not take output: %s", error.detail)
+            _log.warning("the hub refused output: %s", error.detail)
         finally:
             self._under_way = frozenset()
         self._backoff.reset()

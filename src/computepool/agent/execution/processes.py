@@ -176,9 +176,7 @@ class ProcessRunner:
     async def _take_outputs(self, attempt: Attempt, workdir: Path, ending: AttemptResult) -> None:
         seal = sealing.seal_of(attempt.spec.spec, attempt.grant.job_id)
         taken = await send_outputs(workdir / OUTPUTS, self._uploader, self._limits, seal=seal)
-        taken.apply(ending)
-        for note in taken.notes:
-            self._sink(attempt, STDERR, f"{note}\n".encode())
+        taken.apply(ending, partial(self._sink, attempt))
 
 
 class ProcessRun:

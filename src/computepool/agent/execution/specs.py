@@ -1,4 +1,4 @@
-"""Specs as the agent uses them: parsed once per digest, with everything that follows from them worked out."""
+"""Job specs as the agent uses them: parsed once per digest, with everything derived from them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Staging: fills a work folder before a job, and takes out its results afterwards."""
+"""Staging: fills a work folder before a job and collects its results afterwards."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,10 +18,11 @@ from computepool.agent.execution.attempt_result import (
     StagingFailed,
     is_full,
 )
+from computepool.agent.execution.logs import STDERR
 from computepool.agent.sandbox.base import OUTPUTS
 from computepool.agent.sandbox.collect import Caps, OutputCollector
 from computepool.agent.sandbox.scratch import stage
-from computepool.agent.storage.artifacts import ArtifactCache, Uploader, sha256_of
+from computepool.agent.storage.artifacts import ArtifactCache, Uploader, digest_of, sha256_of
 from computepool.agent.storage.sealing import sealed_file
 from computepool.core.errors import BadRequest, ComputePoolError, NotFound, QuotaExceeded
 from computepool.core.jobs.lifecycle import Outcome, Reason
@@ -42,7 +43,7 @@ async def place_inputs(cache: ArtifactCache, inputs: Sequence[tuple[str, str]], 
         except ValueError as error:
             raise BadJob(f"input name: {error}") from error
         if top in _RESERVED:
-            raise BadJob(f"an input cannot be called {name!r}: that place is taken")
+            raise BadJob(f"an input cannot be called {name!r}: the name is reserved")
         await place_artifact(cache, digest, workdir, name=name)
 
 
@@ -62,7 +63,7 @@ async def place_artifact(cache: ArtifactCache, digest: str, workdir: Path, *, na
         raise BadJob(f"two inputs are called {name!r}, or one is a folder of another") from error
     except OSError as error:
         if is_full(error, workdir):
-            raise FolderFull(f"there is no room for {name!r} in the work folder") from error
+            raise FolderFull(f"the work folder is too small for {name!r}") from error
         raise StagingFailed(f"cannot write the input {name!r}: {error.strerror}") from error
 
 
@@ -95,7 +96,7 @@ def _copy(source: int, workdir: Path, name: str) -> None:
         while offset < size:
             sent = os.sendfile(target.fileno(), source, offset, size - offset)
             if sent == 0:
-                raise OSError(5, "the cached file is shorter than it was")
+                raise OSError(5, "the cached file was truncated")
             offset += sent
         os.fchmod(target.fileno(), 0o444)
 
@@ -112,12 +113,17 @@ class Outputs:
     notes: list[str] = field(default_factory=list)
     excess: str = ""
 
-    def apply(self, ending: AttemptResult) -> None:
-        """A job that succeeded but exceeded a limit has failed; a job that failed keeps its reason."""
+    def apply(self, ending: AttemptResult, write: Callable[[str, bytes], None]) -> None:
+        """A job that succeeded but exceeded a limit has failed; a job that failed keeps its reason.
+
+        `write`: takes the notes as output of the job.
+        """
         ending.outputs = tuple(self.refs)
         if self.excess and ending.outcome is Outcome.SUCCEEDED:
             ending.outcome, ending.reason, ending.error = Outcome.FAILED, Reason.OUTPUT_LIMIT, self.excess
             ending.result = ending.result_artifact = None
+        for note in self.notes:
+            write(STDERR, f"{note}\n".encode())
 
 
 async def send_outputs(
@@ -165,12 +171,12 @@ async def sealed_copy(
     except BadRequest as error:
         if os.fstat(fd).st_size >= size:
             raise
-        raise Changed("what it made was changed while it was sealed") from error
+        raise Changed("an output was changed while it was sealed") from error
 
 
 def no_room(error: QuotaExceeded) -> str:
     """For the submitter, whose quota it is."""
-    return f"what it made cannot be kept: {error.detail}"
+    return f"its outputs cannot be stored: {error.detail}"
 
 
 async def _send(fd: int, size: int, name: str, *, uploader: Uploader) -> OutputRef:
@@ -181,15 +187,12 @@ async def send_file(fd: int, size: int, name: str, *, uploader: Uploader) -> str
     """Upload a file and return its digest. Raises Changed if something still writes to it."""
     digest = None
     try:
-        if size > _THREAD_ABOVE:
-            digest = await asyncio.to_thread(sha256_of, fd, size)
-        else:
-            digest = sha256_of(fd, size)
+        digest = await digest_of(fd, size)
         await uploader.send(fd, digest, size=size, name=name)
     except BadRequest as error:
         if digest is not None and await asyncio.to_thread(_is_unchanged, fd, size, digest):
             raise
-        raise Changed(f"{name!r} was changed while it was taken") from error
+        raise Changed(f"{name!r} was changed while it was collected") from error
     return digest
 
 

@@ -1,7 +1,7 @@
-"""The node's own measurements, when the hub asks for them: only while it is idle, in the sandbox where jobs run.
+"""Hardware measurements on the hub's request: only while the node is idle, in the sandbox where jobs run.
 
-Owns when to measure and how it is reported; what is measured is measure.py. A job that comes meanwhile ends it, and it is
-tried again later: the owner's work and the pool's come first.
+Decides when to measure and reports the result; measure.py does the measuring. A job that arrives meanwhile cancels the
+measurement, which is retried later.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ class Benchmark:
             try:
                 await self._answer(self._wanted)
             except ComputePoolError as error:
-                _log.info("the hub did not take the measurement: %s", error.detail)
+                _log.info("the hub refused the measurement: %s", error.detail)
             except (OSError, SandboxError, ValidationError) as error:
-                _log.warning("this machine could not be measured: %s", error)
+                _log.warning("cannot measure this machine: %s", error)
             except Exception:  # noqa: BLE001 - a measurement that fails must never end the node
                 _log.exception("the measurement failed")
 

@@ -1,4 +1,4 @@
-"""Tests that a job in this node's sandbox can really use a card, by starting one, before any card is lent."""
+"""Tests whether a job in this node's sandbox can use the cards, before any card is lent."""
 
 from __future__ import annotations
 

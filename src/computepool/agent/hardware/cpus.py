@@ -1,7 +1,7 @@
-"""The CPUs of each running job: whole ids for whole cores, shared ones for parts of a core, and idle ones on top.
+"""The CPUs of each running job: whole ids for whole cores, shared ids for fractions, and idle ids on top.
 
-`Cpus` is the arithmetic: who holds how much of which id. It does no I/O and reads no clock; lanes.py applies what it says.
-A node's CPUs are numbered by its kernel; only ids that the agent itself may use are lent, and no more than its owner lends.
+`Cpus` is the arithmetic of who holds how much of which id, without I/O or a clock; lanes.py applies it. Only ids that the
+agent itself may use are lent, and no more than the owner lends.
 """
 
 from __future__ import annotations

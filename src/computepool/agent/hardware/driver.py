@@ -1,7 +1,6 @@
-"""Parts of the graphics driver that a job sees besides its card's device nodes: libraries and a few files of /sys.
+"""Parts of the graphics driver that a job sees besides device nodes: libraries and a few files of /sys.
 
-Each file alone and read-only, wherever the host keeps it, under names that do not depend on the host. One table for all
-makers; nothing of it is there for a job without a card.
+Each file is mounted read-only, under names that do not depend on the host. A job without a card sees none of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The graphics cards of this machine, and how busy they are. Each maker's own tool is asked; none must exist.
+"""The graphics cards of this machine and their load. Each vendor's own tool is used if it is installed.
 
 Order: NVML, then nvidia-smi; amd-smi, then rocm-smi; system_profiler on macOS. A tool that is missing, hangs
 or prints something unexpected counts as "no such cards", never as an error.
@@ -222,7 +222,7 @@ def run_tool(argv: Sequence[str]) -> str | None:
             [program, *argv[1:]], capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as error:
-        _log.warning("%s could not be asked: %s", argv[0], error)
+        _log.warning("cannot run %s: %s", argv[0], error)
         return None
     return done.stdout if done.returncode == 0 else None
 

@@ -1,7 +1,7 @@
 """Measures the machine from inside the sandbox where jobs run: a core, memory, the disk, and each graphics card.
 
-Runs as a program of its own with nothing but the standard library, prints one JSON object a line, and stops by itself
-before its time is over, so that what was measured by then counts. Lowest priority, one core at a time.
+Runs as a program with the standard library alone, prints one JSON object per line, and stops before its time limit, so
+that what was measured by then counts. Lowest priority, one core at a time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The hardware that this machine can lend: processors, memory, disk and cards, as the agent itself may use them.
+"""The hardware that this machine can lend: processors, memory, disk and cards, as far as the agent may use them.
 
-A container or a service unit may allow less than the hardware has; what counts is the smallest of them.
+A container or a service unit may allow less than the hardware has; the smallest limit counts.
 """
 
 from __future__ import annotations

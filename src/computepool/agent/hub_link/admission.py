@@ -1,7 +1,7 @@
-"""Admission of grants to this node. Nothing the hub's reply says is believed before its signature was checked.
+"""Admission of grants to this node. Nothing in the hub's reply is trusted before its signature was verified.
 
-Two kinds of no: a grant that is not exactly what the hub signed is *refused* (it was never ours to run); a signed
-grant that the owner's rules forbid *fails*, whatever the hub thinks of this node.
+A grant that is not exactly what the hub signed is *refused*; a signed grant that the owner's rules forbid *fails*,
+whatever the hub thinks of this node.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Gatekeeper:
                 continue
             spec = self._spec(grant.spec, reply)
             if spec is None:
-                problem = "The job's description is missing, changed or unreadable."
+                problem = "The job spec is missing, changed or unreadable."
                 admission.refused.append((grant.attempt_id, problem))
                 continue
             forbidden = self._forbidden(grant, spec)
@@ -134,11 +134,11 @@ class Gatekeeper:
             return f"The job asks for isolation {spec.isolation.label}; this node offers {self._level.label}."
         stranger = grant.account_id not in self._trusted and "*" not in self._trusted
         if grant.gpus and stranger and not self._lends_gpus:
-            return "This node's cards are for its owner and trusted accounts (pool node start --gpus lends them)."
+            return "This node's cards are for its owner and trusted accounts (lend them with pool node start --gpus)."
         if any(not 0 <= index < self._cards for index in grant.gpus):
-            return f"The job was given cards {grant.gpus}; this node has {self._cards}."
+            return f"The job was granted cards {grant.gpus}; this node has {self._cards}."
         if spec.net and not self._network:
-            return "The job lists hosts to reach; this node gives no network (pool node start --net)."
+            return "The job needs network access, which this node does not give (pool node start --net)."
         if self._rules is not None and grant.account_id != self._identity.owner:
             broken = self._rules.refusals(demand(grant, spec))
             return "; ".join(broken)

@@ -1,6 +1,6 @@
-"""Requests as a hub of an older version takes them: without what only says more than it knows how to read.
+"""Requests for hubs of an older version: without fields that such a hub does not know.
 
-Hubs refuse fields that they do not know, and a pool may have hubs of two versions while it is upgraded.
+Hubs refuse unknown fields, and a pool may have hubs of two versions while it is upgraded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from computepool.protocol.nodes.nodes import (
 
 #: What was added since; a hub can do without it, and it is no part of what a node signs.
 _ADDED = frozenset(
-    {
+    [
         "ago_ms",
         "earlier",
         "fetches_python",
@@ -30,7 +30,7 @@ _ADDED = frozenset(
         "seq",
         "stopping",
         "vram_mb",
-    }
+    ]
 )
 
 

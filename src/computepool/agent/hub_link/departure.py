@@ -1,4 +1,4 @@
-"""Leaving the pool: the hub is told, and what this machine kept of its place there is removed."""
+"""Leaving the pool: notifies the hub, and removes the node's state from this machine."""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
-"""The agent's side of the wire: one thin HTTP client. Knows addresses, tokens and errors; decides nothing.
+"""The agent's HTTP client for the hub. Knows addresses, tokens and errors; decides nothing.
 
-Any failure becomes a ComputePoolError: a refusal keeps its class, what never reached the hub is Unavailable.
+Any failure becomes a ComputePoolError: a refusal keeps its class, and a hub that was not reached is Unavailable.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import email.utils
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -20,7 +21,15 @@ from computepool.agent.config import AgentLimits
 from computepool.agent.hub_link import compat
 from computepool.agent.hub_link.identity import Identity
 from computepool.core.backoff import doubled
-from computepool.core.errors import ERRORS_BY_CODE, BadRequest, ComputePoolError, Unauthenticated, Unavailable
+from computepool.core.errors import (
+    ERRORS_BY_CODE,
+    BadRequest,
+    ComputePoolError,
+    OutOfSpace,
+    RateLimited,
+    Unauthenticated,
+    Unavailable,
+)
 from computepool.protocol.accounts import Problem
 from computepool.protocol.artifacts import UploadState
 from computepool.protocol.hub_keys import HubKeys
@@ -55,11 +64,16 @@ _JSON = {"content-type": "application/json"}
 _PROBE_S = 5.0
 
 Model = TypeVar("Model", bound=BaseModel)
+Result = TypeVar("Result")
 #: What these mean, whoever says them: a proxy's own limits are as final as the hub's.
 _STATUS_CODES = {413: "too_large", 429: "rate_limited"}
 
 #: To the hub, at the same time.
 CONNECTIONS_MAX = 32
+#: Errors that say nothing about the request itself: it is worth another try.
+TRANSIENT = (Unavailable, RateLimited, Unauthenticated)
+#: For what the hub has to store.
+TRANSIENT_OR_FULL = (*TRANSIENT, OutOfSpace)
 
 
 class HubClient:
@@ -140,7 +154,7 @@ class HubClient:
         try:
             return reply.json()
         except ValueError as error:
-            raise Unavailable("The hub's answer cannot be read.") from error
+            raise Unavailable("The hub's reply is not JSON.") from error
 
     async def hardware(self, report: HardwareReport) -> HardwareView:
         body = report.model_dump_json().encode()
@@ -331,6 +345,25 @@ class Backoff:
         return asked + self._clock.fraction() * ceiling
 
 
+async def retry(
+    call: Callable[[], Awaitable[Result]],
+    backoff: Backoff,
+    *,
+    on: tuple[type[ComputePoolError], ...] = TRANSIENT,
+    tries: int | None = None,
+) -> Result:
+    """Call until it succeeds or fails for good; `tries` is how often in all, None for ever."""
+    failures = 0
+    while True:
+        try:
+            return await call()
+        except on as error:
+            failures += 1
+            if failures == tries:
+                raise
+            await asyncio.sleep(backoff.delay_s(error))
+
+
 def _json_bytes(request: BaseModel) -> bytes:
     return request.model_dump_json(exclude_defaults=True).encode()
 
@@ -339,7 +372,7 @@ def _parse(model: type[Model], reply: httpx2.Response) -> Model:
     try:
         return model.model_validate_json(reply.content)
     except ValidationError as error:
-        raise Unavailable(f"The hub answered something this agent does not understand: {error}.") from error
+        raise Unavailable(f"The hub's reply cannot be parsed: {error}.") from error
 
 
 def _problem(reply: httpx2.Response) -> ComputePoolError:
@@ -348,9 +381,7 @@ def _problem(reply: httpx2.Response) -> ComputePoolError:
         problem = Problem.model_validate_json(reply.content)
     except ValidationError:
         kind = ERRORS_BY_CODE[_STATUS_CODES.get(reply.status_code, "unavailable")]
-        detail = (
-            f"What answers there is no hub, or one that fails: {reply.status_code} {reply.reason_phrase}."
-        )
+        detail = f"The address does not answer like a hub, or the hub is failing: {reply.status_code} {reply.reason_phrase}."
         return kind(detail, retry_after_s=_retry_after_s(reply))
     kind = ERRORS_BY_CODE.get(problem.code, Unavailable if problem.status >= 500 else BadRequest)
     return kind(

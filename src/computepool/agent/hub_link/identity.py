@@ -1,4 +1,4 @@
-"""The node's identity: an Ed25519 key made here, and what the hub answered when it was enrolled.
+"""The node's identity: an Ed25519 key made here, and the hub's reply to the enrolment.
 
 The private key never leaves identity.json, which only the agent's user may read.
 """

@@ -1,6 +1,6 @@
-"""The keys of this node as they change: the hub's, which it follows from the ones it has pinned, and its own.
+"""Key changes: the hub's keys, which must follow from the pinned ones, and the node's own.
 
-Everything that signs or checks shares one Identity; this is the only module that changes it.
+Everything that signs or verifies shares one Identity; only this module changes it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Keyring:
         identity.hub_keys = {kid: public_key(text) for kid, text in found.keys.items()}
         identity.hub_keys_version = found.version
         self._keep()  # Where that fails, the next start follows them again from the old ones.
-        _log.info("the hub signs with %s; known now: %s", found.current, ", ".join(sorted(found.keys)))
+        _log.info("the hub signs with %s; trusted keys: %s", found.current, ", ".join(sorted(found.keys)))
 
     # ------------------------------------------------------------ its own
     async def rekey(self) -> int:
@@ -85,7 +85,7 @@ class Keyring:
         try:
             identities.save(self._identity, self._path)
         except OSError as error:
-            _log.error("changed keys are not kept on disk: %s", error)
+            _log.error("cannot save changed keys: %s", error)
             return False
         return True
 
@@ -109,4 +109,4 @@ class Keyring:
             # The hub took the new key long ago, and the old one is not good any more.
             self._use(identities.load_key(waiting))
         except ComputePoolError as error:
-            _log.warning("the change of this node's key goes on later: %s", error.detail)
+            _log.warning("this node's key change will be retried: %s", error.detail)

@@ -51,7 +51,7 @@ class Outbox:
         try:
             self._write(name, b"%d\n%b" % (saved_ms, body))
         except OSError as error:
-            _log.error("reports are not kept on disk: %s", error)
+            _log.error("cannot save reports to disk: %s", error)
         return Batch(name=name, saved_ms=saved_ms, request=request, body=body)
 
     @staticmethod
@@ -107,7 +107,7 @@ def _drop(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        _log.error("reports that are not needed any more stay on the disk: %s", error)
+        _log.error("cannot remove delivered reports from disk: %s", error)
 
 
 def _read(path: Path) -> Batch | None:

@@ -1,7 +1,7 @@
-"""The agent's conversation with the hub: ask for work and renew leases, say what runs, stop in time, let go.
+"""The agent's main loop with the hub: requests work, renews leases, reports what runs, and stops in time.
 
-Two requests run side by side: the long poll, which is also the heartbeat, and a short heartbeat when something
-changed that people wait to see. Reports have a loop of their own (reporter.py).
+Two requests run side by side: the long poll, which is also the heartbeat, and a short heartbeat when something changed
+that people wait to see. Reports have a loop of their own (reporter.py).
 """
 
 from __future__ import annotations
@@ -126,10 +126,6 @@ class NodeLoop:
             if state in (self.local_state, self.hub_state):
                 return state
         return NodeState.ACTIVE
-
-    @property
-    def held(self) -> int:
-        return len(self._table.held)
 
     def set_local_state(self, state: NodeState) -> None:
         before, self.local_state = self.state, state
@@ -258,7 +254,7 @@ class NodeLoop:
     async def _pause_after(self, error: ComputePoolError) -> None:
         self.last_error = error.detail
         delay_s = self._backoff.delay_s(error)
-        _log.warning("asking the hub again in %.1f s: %s", delay_s, error.detail)
+        _log.warning("retrying the hub in %.1f s: %s", delay_s, error.detail)
         await asyncio.sleep(delay_s)
 
     async def _pace(self, reply: NextReply, asked_at: float, *, wait_ms: int) -> None:
@@ -294,7 +290,7 @@ class NodeLoop:
         try:
             self._apply(reply, asked_at)
         except Exception:  # noqa: BLE001 - one word that cannot be followed must not end the node
-            _log.exception("what the hub said could not be followed")
+            _log.exception("the hub's reply could not be applied")
             for attempt_id in fresh:
                 if attempt_id not in self._executor.attempts:
                     self._table.drop(attempt_id)
@@ -447,6 +443,6 @@ def _cancelling() -> bool:
 
 def _unknown_node(error: Unauthenticated) -> Unauthenticated:
     return Unauthenticated(
-        f"The hub does not accept this node any more ({error.detail}) If it was removed by mistake, enrol it again "
+        f"The hub no longer accepts this node ({error.detail}) If it was removed by mistake, enrol it again "
         "with a new code: pool node start --code CODE."
     )

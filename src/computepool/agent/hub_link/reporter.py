@@ -1,8 +1,8 @@
 """Delivers reports: each is on disk before it is sent, and stays there until the hub has answered it.
 
-Batching is natural: while one request is under way, what finishes collects and travels with the next one. So a
-lone report leaves at once, and a thousand a second share few requests. While other attempts go on, requests keep
-a small distance, because on two cores each one takes time from the jobs.
+Reports that finish while a request is under way travel together with the next one. So a single report leaves at once,
+and a thousand a second share few requests. While other attempts run, requests keep a small distance, because on two cores
+each one takes time from the jobs.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.execution.attempt_result import AttemptResult, failed_result
-from computepool.agent.hub_link.hub_client import Backoff, HubClient
+from computepool.agent.hub_link.hub_client import TRANSIENT_OR_FULL, Backoff, HubClient
 from computepool.agent.hub_link.identity import Identity
 from computepool.agent.hub_link.outbox import Batch, Outbox
-from computepool.core.errors import ComputePoolError, OutOfSpace, RateLimited, Unauthenticated, Unavailable
+from computepool.core.errors import ComputePoolError
 from computepool.core.jobs.lifecycle import Reason, Verdict
 from computepool.protocol.nodes.nodes import REPORTS_MAX, CompleteRequest, LogsRequest, LogText, Report
 
@@ -29,8 +29,6 @@ SPILL_S = 0.5
 #: What one CompleteRequest may carry.
 LOGS_MAX = REPORTS_MAX * 4
 _NO_SIGNATURE = "A" * 86
-#: Says nothing about the report itself: it is worth more than the wait. Anything else is the hub's refusal of it.
-_RETRY = (Unavailable, RateLimited, Unauthenticated, OutOfSpace)
 
 #: Called once per report, when the hub has answered it or it was given up (None).
 OnAnswer = Callable[[str, Verdict | None], None]
@@ -151,13 +149,13 @@ class Reporter:
         open_ids = {report.attempt_id for report in batch.request.reports}
         while open_ids:
             if self._outbox.is_expired(batch):
-                _log.error("giving up %d reports that the hub did not take in time", len(open_ids))
+                _log.error("discarding %d reports that the hub did not accept in time", len(open_ids))
                 self._give_up(open_ids)
                 break
             try:
                 batch = await self._send_ahead(batch)
                 reply = await self._client.complete(self._outbox.restamp(batch))
-            except _RETRY as error:
+            except TRANSIENT_OR_FULL as error:
                 await self._pause(error)
             except ComputePoolError as error:
                 await self._handle_refusal(batch, error)
@@ -169,7 +167,7 @@ class Reporter:
                         open_ids.discard(answer.attempt_id)
                         self._receive_verdict(answer.attempt_id, answer.verdict)
                 if open_ids:
-                    _log.warning("the hub left %d reports unanswered; sending them again", len(open_ids))
+                    _log.warning("the hub did not answer %d reports; sending them again", len(open_ids))
                     await self._pause(None)
         self._outbox.remove(batch)
 
@@ -208,7 +206,7 @@ class Reporter:
     async def _pause(self, error: ComputePoolError | None) -> None:
         delay_s = self._backoff.delay_s(error)
         if error is not None:
-            _log.warning("reports are kept and sent again in %.1f s: %s", delay_s, error.detail)
+            _log.warning("reports are saved; retrying in %.1f s: %s", delay_s, error.detail)
         await asyncio.sleep(delay_s)
 
     def _receive_verdict(self, attempt_id: str, verdict: Verdict) -> None:

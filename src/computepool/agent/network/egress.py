@@ -1,8 +1,8 @@
-"""The way out: a proxy per job that lets it reach the hosts it listed, and nothing near the owner.
+"""Network access of jobs: a proxy per job that reaches the hosts the job listed, and nothing near the owner.
 
-Listens on a unix socket that is put into the job's sandbox, which has no other network. Names are resolved here, every
-address is judged (core/network.py), and the connection goes to an address that was judged: a name that changes its
-mind in between gains nothing. What the job says is a stranger's; all of it is bounded by names in AgentLimits.
+It listens on a unix socket in the job's sandbox, which has no other network. Names are resolved here, every address is
+checked (core/network.py), and the connection goes to a checked address, so that changing DNS replies gain nothing. Input
+from the job is untrusted and bounded by AgentLimits.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Egress:
         near = self.near.networks()
         for address in found:
             if why := network.refusal(address, admitted=self._private, near=near):
-                raise RequestRefused(403, f"{host}: {why}, which jobs do not reach.")
+                raise RequestRefused(403, f"{host}: {why}, which jobs cannot reach.")
         return found
 
 
@@ -205,7 +205,7 @@ class EgressProxy:
     async def _ask(self, reader: asyncio.StreamReader) -> Ask:
         if len(self._tasks) > self._limits.net_connections_max:
             most = self._limits.net_connections_max
-            raise RequestRefused(503, f"The job has {most} connections open, which is the most.")
+            raise RequestRefused(503, f"The job has reached its limit of {most} open connections.")
         try:
             head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
@@ -218,7 +218,9 @@ class EgressProxy:
 
     def _check_bytes(self) -> None:
         if sum(self.bytes_used()) >= self._limits.net_bytes_max:
-            raise RequestRefused(403, f"The job has used its {self._limits.net_bytes_max} bytes of network.")
+            raise RequestRefused(
+                403, f"The job has used up its {self._limits.net_bytes_max} bytes of network traffic."
+            )
 
     async def _connect(self, ask: Ask) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         async with self._lookups:

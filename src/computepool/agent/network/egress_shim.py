@@ -1,8 +1,8 @@
 """The program inside the sandbox between a job and the agent's proxy.
 
-Runs as a script with the standard library alone: listens on the sandbox's own loopback, starts the job, and carries
-bytes to and from the unix socket that the agent put into the sandbox. It decides nothing; a job that replaces it
-gains nothing. It ends when the job ends, with the job's exit code.
+Runs as a script with the standard library alone: listens on the sandbox's loopback, starts the job, and copies bytes to
+and from the unix socket that the agent mounted. It enforces nothing; a job that replaces it gains nothing. It ends with
+the job, with the job's exit code.
 
     python3 -I -S egress_shim.py SOCKET COMMAND [ARGUMENT …]
 """

@@ -1,7 +1,7 @@
-"""Names to addresses, by the system's own resolver, without holding anything else up.
+"""DNS lookups by the system's resolver, without blocking anything else.
 
-A lookup cannot be broken off, and a hostile name server answers as slowly as it likes: so each has a daemon thread of its
-own, which neither the agent's other work nor its end waits for, and there are never more than a few.
+A lookup cannot be cancelled, and a hostile name server may answer slowly: so each has a daemon thread of its own, for
+which nothing waits, and their number is limited.
 """
 
 from __future__ import annotations

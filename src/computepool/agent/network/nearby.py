@@ -1,4 +1,4 @@
-"""Networks near this node: what a job must not reach, although its addresses look public.
+"""Networks near this node that a job must not reach, although their addresses look public.
 
 Its interfaces, its routes (a VPN leads into a company's public addresses), and the address at which the hub sees it:
 behind NAT that is the owner's router, which often answers its own network there.
@@ -41,11 +41,11 @@ class Nearby:
         try:
             address = unwrap(ipaddress.ip_address(text.partition("%")[0]))
         except ValueError:
-            _log.warning("the hub sees this node at %r, which is no address", text)
+            _log.warning("the hub sees this node at %r, which is not an address", text)
             return
         network = site_of(address, self._site_bits)
         if network not in self._public:
-            _log.info("the hub sees this node at %s: jobs do not reach %s", address, network)
+            _log.info("the hub sees this node at %s: jobs cannot reach %s", address, network)
         self._public[network] = None
         self._public.move_to_end(network)
         if len(self._public) > _PUBLIC_MAX:

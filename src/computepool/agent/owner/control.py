@@ -1,6 +1,6 @@
 """The control socket of a running agent, for `pool node status|pause|resume|drain|leave`: one JSON line each way.
 
-The socket lies in the agent's own folder, which only its user may enter; being able to connect is the permission.
+The socket is in the agent's folder, which only its user may enter; being able to connect is the permission.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def call(data_dir: Path, command: str) -> dict[str, Any]:
             line = connection.makefile("rb").readline(_LINE_MAX)
         except PermissionError as error:
             raise Unavailable(
-                f"The agent in {data_dir} belongs to another user; ask as that user."
+                f"The agent in {data_dir} belongs to another user; run this as that user."
             ) from error
         except OSError as error:
             raise Unavailable(

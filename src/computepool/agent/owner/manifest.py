@@ -1,4 +1,4 @@
-"""The permissions of one job on this node: read off the same limits and lists that its sandbox is made from."""
+"""The permissions of one job on this node, derived from the same limits and lists as its sandbox."""
 
 from __future__ import annotations
 

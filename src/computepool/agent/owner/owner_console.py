@@ -1,6 +1,6 @@
-"""The node owner's view in a terminal, instead of logs: who the node is, what it offers, and a line per job.
+"""The node owner's view in a terminal instead of logs: who the node is, what it offers, and a line per job.
 
-The logs go to a file then. Where nobody reads along (a service, a pipe) there is no console, and the logs are as ever.
+Logs then go to a file. Without a terminal (a service, a pipe) there is no console, and logs go to standard error.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _ENDED = {
     Outcome.RETURNED: "was given back",
 }
 _STATES = {
-    NodeState.ACTIVE: "Takes jobs again.",
-    NodeState.PAUSED: "Paused: takes no new jobs, also after a restart. Take them again: pool node resume",
-    NodeState.DRAINING: "Draining: takes no new jobs, and stops when the last one ends.",
+    NodeState.ACTIVE: "Accepting jobs again.",
+    NodeState.PAUSED: "Paused: accepts no new jobs, also after a restart. To resume: pool node resume",
+    NodeState.DRAINING: "Draining: accepts no new jobs and stops when the last one ends.",
 }
 
 _COMMANDS = (
-    "  pool node status   what it is doing             pool node pause   take no new jobs",
+    "  pool node status   show what it does            pool node pause   accept no new jobs",
     "  pool node drain    stop after the last job      pool node leave   leave the pool",
-    "  Ctrl-C             stop now; what runs is given back",
+    "  Ctrl-C             stop now and give back running jobs",
 )
 
 
@@ -172,7 +172,7 @@ def counted_cores(cores: float) -> str:
 
 def _price(known: OwnNodeView | None) -> str:
     if known is None:
-        return "what the pool pays; your least: pool market floor"
+        return "the market price; set a minimum with: pool market floor"
     hourly = sum(sale.per_hour for sale in known.earnings.sales)
     pays = f" Fully busy it earns {format_credits(round_down(hourly))} credits an hour now." if hourly else ""
     floor = known.earnings.floor

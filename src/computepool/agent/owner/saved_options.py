@@ -1,6 +1,6 @@
-"""The owner's options of a node, kept in its folder, so that the next start needs none of them.
+"""The owner's options, saved in the node's folder, so that the next start needs none of them.
 
-Only what differs from the default is kept, and never a secret: the enrolment code works once.
+Only options that differ from the default are saved, and never a secret: the enrolment code works once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def load(data_dir: Path) -> dict[str, Any]:
         return {}
     except (OSError, ValueError, TypeError) as error:
         reason = str(error).splitlines()[0]
-        raise BadRequest(f"{path} is damaged ({reason}). Remove it, and give the options again.") from error
+        raise BadRequest(f"{path} is damaged ({reason}). Remove it and give the options again.") from error
 
 
 def save(config: AgentConfig) -> None:

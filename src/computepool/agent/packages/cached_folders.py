@@ -1,6 +1,6 @@
-"""Folders that are made once, kept for the jobs that come after, and removed when there are too many of them.
+"""Folders that are built once, cached for later jobs, and evicted when there are too many.
 
-Owns which of them are in use: nobody gets one that is being removed. What is in them is the maker's.
+Tracks which folders are in use: nobody gets one that is being removed. Their content is the caller's business.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from computepool.agent.sandbox.scratch import remove_tree
+from computepool.agent.storage.cache_usage import file_sizes
 
 _log = logging.getLogger(__name__)
 
@@ -150,9 +151,4 @@ async def finish_anyway(work: Coroutine[Any, Any, T]) -> T:
 
 def bytes_in(folder: Path) -> int:
     """Disk usage of a folder that others may write to; 0 if it does not exist."""
-    total = 0
-    for where, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(where, name)).st_blocks * 512
-    return total
+    return sum(file_sizes(folder))

@@ -48,17 +48,15 @@ _ON_THE_WAY = (
 )
 _OS_ERROR = "(os error "
 #: What the names in a wheel can bring about on any machine.
-_BY_NAMES = frozenset(
-    {
-        errno.ENAMETOOLONG,
-        errno.EEXIST,
-        errno.ENOTDIR,
-        errno.EISDIR,
-        errno.EINVAL,
-        errno.ENOTEMPTY,
-        errno.ELOOP,
-    }
-)
+_BY_NAMES = {
+    errno.ENAMETOOLONG,
+    errno.EEXIST,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EINVAL,
+    errno.ENOTEMPTY,
+    errno.ELOOP,
+}
 _PACKAGES, _CACHE, _WANTED, _CERTIFICATES = "packages", ".cache", "requirements.txt", "certificates.pem"
 #: Where the installation finds uv, where the level has mounts.
 _TOOLS = "/opt/tools"
@@ -207,7 +205,7 @@ class Environments:
         if room < self._limits.environment_bytes_max:
             return StagingFailed(f"this node has no room for the dependencies: {room // MIB} MB")
         most = self._limits.environment_bytes_max // MIB
-        return BadJob(f"the dependencies take more than {most} MB, the most that a job may have installed")
+        return BadJob(f"the dependencies take more than {most} MB, the limit for a job")
 
 
 def _take(made: Path, target: Path, room: int) -> int:

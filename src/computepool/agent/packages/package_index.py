@@ -1,6 +1,6 @@
-"""The source of packages: the index that the owner chose, or uv's own, and the hosts that its files are at.
+"""The package index: the owner's choice or uv's default, and the hosts of its files.
 
-An installation reaches these hosts and no other. Which they are is asked of uv and of the index, not written here.
+An installation reaches these hosts and no others. They are taken from uv and from the index, not hard-coded.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def _default_index(uv: str) -> str:
             check=True,
         )
     except subprocess.SubprocessError as error:
-        raise OSError(f"uv does not run: {error}") from error
+        raise OSError(f"cannot run uv: {error}") from error
     found = _DEFAULT.search(said.stdout)
     if found is None:
-        raise OSError("uv does not say which index it uses; name one with --package-index")
+        raise OSError("uv does not name its default index; choose one with --package-index")
     return found[1]

@@ -1,4 +1,4 @@
-"""Provisions of a job beside the runtime: another Python, where it needs one, and its packages for that one."""
+"""What a job needs besides the runtime: another Python, if it asks for one, and packages for it."""
 
 from __future__ import annotations
 

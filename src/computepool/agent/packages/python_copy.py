@@ -1,7 +1,7 @@
-"""Run by a Python that was fetched for jobs, in their sandbox: makes the copy of itself that jobs get.
+"""Run by a fetched Python in the jobs' sandbox: makes the copy of itself that jobs get.
 
-That it runs here shows that it will run there. The copy has what the worker needs, byte code for all of it, because
-jobs cannot write any, and nothing that only takes space. Standard library only, of every version that is fetched.
+Running here proves that it runs there. The copy has what the worker needs, byte code for all of it, because jobs cannot
+write any, and nothing superfluous. Standard library only, of every version that is fetched.
 
     python3.12 -I python_copy.py EXTRAS TARGET [NAME_LEFT_OUT …]
 """

@@ -77,7 +77,7 @@ class Pythons:
         if not minor:
             return None
         if minor not in self._offered:
-            raise StagingFailed(f"this node has Python {PYTHON}, and does not fetch Python {minor}")
+            raise StagingFailed(f"this node has Python {PYTHON} and does not fetch Python {minor}")
         if note is not None and not self._kept.has(self._key(minor)):
             note(f"Fetching Python {minor}")
         folder = await self._kept.acquire(self._key(minor), partial(self._fetch, minor))
@@ -134,7 +134,7 @@ class Pythons:
                 while not said.done():
                     await asyncio.wait([said], timeout=_LOOK_S)
                     if await asyncio.to_thread(bytes_in, folder) > room:
-                        raise TooMuch(f"it takes more than {room // MIB} MB")
+                        raise TooMuch(f"it is larger than {room // MIB} MB")
         except TimeoutError:
             raise _failure(minor, f"it took longer than {self._limits.python_fetch_s:g} s") from None
         finally:
@@ -187,7 +187,7 @@ def fetchable(config: AgentConfig) -> list[str]:
         listed = TypeAdapter(list[_Download]).validate_json(said.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         told = _sentence(getattr(error, "stderr", None) or b"") or str(error)
-        _log.warning("jobs get no other Python than %s: uv does not say which there are: %s", PYTHON, told)
+        _log.warning("jobs get only Python %s: uv cannot list others: %s", PYTHON, told)
         return []
     releases = {
         found.version.rpartition(".")[0]
@@ -224,7 +224,7 @@ def _find_installed(folder: Path, minor: str) -> Path:
     for path in sorted(folder.iterdir()):
         if not path.is_symlink() and (path / "bin" / f"python{minor}").is_file():
             return path
-    raise _failure(minor, "uv put it nowhere")
+    raise _failure(minor, "uv did not install it")
 
 
 def _failure(minor: str, why: str) -> StagingFailed:

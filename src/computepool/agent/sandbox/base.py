@@ -1,7 +1,6 @@
-"""The interface of every sandbox of the agent: the values that go in, the values that come out, the protocol.
+"""The interface of every sandbox: its inputs, its outputs, and the protocol.
 
-Owns no behaviour. The executor of the agent knows only this module; which backend stands behind it is chosen
-once, from what the self-test passed.
+Owns no behaviour. The executor knows only this module; the backend is chosen once, from those that passed the self-test.
 """
 
 from __future__ import annotations

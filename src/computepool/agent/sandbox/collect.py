@@ -1,7 +1,7 @@
-"""Taking a job's results out of its work folder without being led anywhere else.
+"""Collects a job's results from its work folder without being led anywhere else.
 
-Owns the rules of what counts as a result: regular files with one name, reached without following a link,
-within the caps. Everything else is refused with a reason, never an error: the job decides what lies there.
+Owns the rules of what counts as a result: regular files with one name, reached without following a link, within the caps.
+Everything else is refused with a reason, never an error, because the job decides what is there.
 """
 
 from __future__ import annotations

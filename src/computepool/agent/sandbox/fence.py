@@ -1,8 +1,8 @@
-"""The fence: until when this node may run jobs, written by the agent and read by the launchers.
+"""The fence: the deadline until which this node may run jobs, written by the agent and read by the launchers.
 
-The agent ends its jobs itself when it could not renew its lease. Should it hang, or be stopped, the launchers do: each
-looks here while a job runs. One number for all of them, because the hub renews everything that a node holds at once; so a
-renewal costs one write, however many jobs there are.
+The agent ends its jobs itself if it cannot renew its lease. If it hangs or is stopped, the launchers do: each checks the
+fence while a job runs. One number serves all, because the hub renews everything that a node holds at once; so a renewal
+costs one write, however many jobs there are.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The interior that a job finds in a sandbox with a file system of its own: paths, variables, a small /etc.
+"""The inside of a sandbox with a file system of its own: paths, variables, a small /etc.
 
-Owns the layout that bubblewrap and gVisor share, so that a job cannot tell by its paths which one it runs in,
-and the answer to whose fault it is that a command could not be started.
+Owns the layout that bubblewrap and gVisor share, so that a job cannot tell by its paths which one it runs in, and decides
+whose fault it is that a command could not start.
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ _TELLING = (
 class Interior:
     def __init__(self, runtime: Runtime | None) -> None:
         if runtime is None:
-            raise SandboxError(
-                "there is no runtime for jobs: this level shows them nothing of the host's own"
-            )
+            raise SandboxError("there is no runtime for jobs, and this level hides the host's files")
         self.runtime = runtime
 
     def inside(self, host: Path, *, workdir: Path, policy: SandboxPolicy) -> str:

@@ -176,8 +176,8 @@ class Launcher:
 def _enter(setup: dict[str, Any]) -> None:
     """Set up what every job of this slot inherits. Each step needs rights that a later one gives up."""
     for path in setup["cgroup_procs"]:
-        _write(path, "0")
-    _write("/proc/self/oom_score_adj", "900")
+        write(path, "0")
+    write("/proc/self/oom_score_adj", "900")
     libc = ctypes.CDLL(None, use_errno=True)
     for option in (_PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS):
         if libc.prctl(option, 1, 0, 0, 0) != 0:
@@ -250,12 +250,13 @@ def _descendants(root: int) -> list[int]:
     return found
 
 
-def _write(path: str, text: str) -> None:
+def write(path: str | os.PathLike[str], text: str) -> None:
+    """Write without creating or truncating; the OSError names the file."""
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, text.encode())
     except OSError as error:
-        raise OSError(error.errno, error.strerror, path) from None
+        raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
         os.close(fd)
 

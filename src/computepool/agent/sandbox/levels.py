@@ -1,4 +1,4 @@
-"""The choice of this node's sandbox: the strongest that its self-test passed, or the one the owner named, or none."""
+"""Chooses this node's sandbox: the strongest that passed its self-test, or the one that the owner named."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def choose(test: Callable[[Level], LevelReport], wanted: str, *, cards: bool = F
         failed.append(report)
     details = "; ".join(f"{report.level.label}: {report.reason}. {report.fix}".strip() for report in failed)
     raise Unavailable(
-        f"This machine cannot make the sandbox {wanted!r} ({details or 'this agent does not know how'})."
+        f"This machine cannot provide the sandbox {wanted!r} ({details or 'unknown to this agent'})."
     )
 
 

@@ -1,8 +1,8 @@
-"""Looking at files as a job sees them, from outside: a path of the job's words never leads out of what it is shown.
+"""Resolves paths as a job sees them, from outside: a path that the job chose never leads out of its view.
 
-Owns the walk through a view made of mounted trees and links. Every step is taken by hand and below a tree that the agent
-itself named: `..` ends at the view's root, the target of a link is a path of the view again, and the host's kernel is
-never asked to follow one. So the answer is the same whatever else lies on the host.
+Owns the walk through a view of mounted trees and links. Every step is taken by hand below a tree that the agent named:
+`..` ends at the view's root, a link's target is a path of the view again, and the host's kernel never follows a link. So
+the result does not depend on the rest of the host.
 """
 
 from __future__ import annotations

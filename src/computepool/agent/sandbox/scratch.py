@@ -1,7 +1,7 @@
-"""Work folders: making, filling, measuring and removing a directory that a stranger's program writes into.
+"""Work folders: creates, fills, measures and removes folders that untrusted programs write to.
 
-Owns every file operation on such a folder except collecting (collect.py). Nothing here follows a link,
-trusts a name or recurses: a job can nest folders deeper than any stack and name files as it likes.
+Owns every file operation on such a folder except collecting (collect.py). Nothing here follows a link, trusts a name or
+recurses: a job can nest folders deeper than any stack and name files as it likes.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class DiskMeter:
                     self._scan_s += time.monotonic() - started
                     return verdict
         except OSError as error:
-            _log.warning("%s is measured again soon: %s", self._folder.name, error)
+            _log.warning("measuring %s again soon: %s", self._folder.name, error)
         self._scan = None
         self._not_before = time.monotonic() + max(_SCAN_PAUSE_S, 20 * self._scan_s)
         return verdict
@@ -203,7 +203,7 @@ class DiskMeter:
         hidden: dict[int, int] = {}
         for count, info in enumerate(_unlinked_files(pids, self._folder)):
             if count >= _OPEN_MAX:
-                yield f"more than {_OPEN_MAX} files are open, so that nobody can say what the work folder holds"
+                yield f"more than {_OPEN_MAX} files are open, so the work folder cannot be measured"
                 return
             if info is not None:
                 hidden[info.st_ino] = info.st_blocks * 512

@@ -124,9 +124,7 @@ class Slot:
     def refuse_root(self) -> None:
         """Inside a sandbox created by root, the uid is only a name."""
         if (os.geteuid() if self.uid is None else self.uid) == 0:
-            raise SandboxError(
-                "strangers' jobs are never run as uid 0; set uid_base to the first of the jobs' own uids"
-            )
+            raise SandboxError("untrusted jobs never run as uid 0; set uid_base to the first uid for jobs")
 
     def start(
         self,
@@ -463,7 +461,7 @@ def check_command(argv: Sequence[str], policy: SandboxPolicy) -> None:
         raise BadCommand("the command is empty")
     for name in policy.env:
         if not name or "=" in name:
-            raise BadCommand(f"{name!r} is no name for a variable")
+            raise BadCommand(f"{name!r} is not a valid variable name")
     try:
         texts = [os.fsencode(text) for text in (*argv, *policy.env, *policy.env.values())]
     except UnicodeEncodeError as error:

@@ -1,8 +1,7 @@
 """A running attempt in a slot: the `Process` that every built-in backend returns.
 
-Owns the reading of the launcher's answers, the enforcement of what the kernel does not enforce, and how an
-end is named. The backend supplies only how to read a wait status, because bubblewrap or gVisor stands between
-it and the job.
+Reads the launcher's replies, enforces what the kernel does not enforce, and explains how a process ended. The backend
+only interprets the wait status, because bubblewrap or gVisor stands between it and the job.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import psutil
 
 from computepool.agent.sandbox import launcher
 from computepool.agent.sandbox.base import MIB, Exit, Limits, ProcessUsage, SandboxError, Status
-from computepool.agent.sandbox.scratch import DiskMeter
+from computepool.agent.sandbox.scratch import DiskMeter, remove_tree
 from computepool.agent.sandbox.slots import Slot, SlotPool, sweep_uid
 
 #: How often `wait` looks at the limits that it enforces itself.
@@ -56,12 +55,15 @@ class SlotProcess:
         limits: Limits,
         workdir: Path,
         read_ending: Callable[[int], ProcessExit],
+        folder: Path | None = None,
     ) -> None:
+        """`folder`: belongs to the backend, and is removed when everything has ended."""
         self._pool = pool
         self._slot: Slot | None = slot
         self._limits = limits
         self._read_ending = read_ending
         self._workdir = workdir
+        self._folder = folder
         #: None where the folder is a file system of its own, which the kernel limits.
         self._disk = None if os.path.ismount(workdir) else DiskMeter(workdir, limit_mb=limits.disk_mb)
         self._started = time.monotonic()
@@ -178,6 +180,8 @@ class SlotProcess:
             self._end(ProcessExit(Status.SANDBOX_ERROR, -1, "the job did not die within 2 s of SIGKILL"))
         slot, self._slot = self._slot, None
         self._pool.give_back(slot, clean=self._clean)
+        if self._folder is not None:
+            remove_tree(self._folder)
 
     def _open_slot(self) -> Slot:
         if self._slot is None:

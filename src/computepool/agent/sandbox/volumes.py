@@ -1,7 +1,7 @@
-"""Work folders with a size of their own: a file system in a sparse file, mounted on the folder by a root agent.
+"""Work folders of a fixed size: a file system in a sparse file, mounted on the folder by a root agent.
 
-Owns the images and the mounts. The kernel then refuses what goes beyond the job's disk limit, bytes and files alike, with
-ENOSPC. Where this is not possible (no root, no loop devices, no mkfs) the folder stays as it is and DiskMeter watches it.
+Owns the images and the mounts. The kernel then refuses what exceeds the job's disk limit, bytes and files alike, with
+ENOSPC. If this is not possible (no root, no loop devices, no mkfs), DiskMeter measures the plain folder instead.
 """
 
 from __future__ import annotations
@@ -96,19 +96,7 @@ class Volumes:
     def _format(self, image: Path, size: int, inodes: int) -> None:
         with image.open("wb") as opened:
             opened.truncate(-(-size // 4096) * 4096)
-        command = [
-            self._mkfs,
-            "-q",
-            "-F",
-            "-b",
-            "4096",
-            "-m",
-            "0",
-            "-N",
-            str(inodes),
-            "-I",
-            str(_INODE_BYTES),
-        ]
+        command = [self._mkfs, *f"-q -F -b 4096 -m 0 -N {inodes} -I {_INODE_BYTES}".split()]
         command += ["-O", "^has_journal,^resize_inode", "-E", "lazy_itable_init=1,nodiscard", str(image)]
         subprocess.run(command, check=True, capture_output=True, timeout=60)
 

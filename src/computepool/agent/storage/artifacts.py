@@ -1,6 +1,6 @@
-"""Files by their SHA-256: fetched from the hub into a bounded cache, and sent to the hub.
+"""Files by their SHA-256: downloads from the hub into a bounded cache, and uploads to the hub.
 
-Both directions resume where they stopped, and nothing is used or called sent before its digest was right.
+Both directions resume where they stopped, and nothing is used before its digest was verified.
 """
 
 from __future__ import annotations
@@ -13,29 +13,23 @@ import os
 import re
 from collections import Counter
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.hub_link.hub_client import Backoff, HubClient
-from computepool.core.errors import (
-    BadRequest,
-    ComputePoolError,
-    Conflict,
-    OutOfSpace,
-    RateLimited,
-    Unauthenticated,
-    Unavailable,
-)
+from computepool.agent.hub_link.hub_client import TRANSIENT_OR_FULL, Backoff, HubClient, retry
+from computepool.core.errors import BadRequest, ComputePoolError, Conflict
 from computepool.protocol.file_digest import file_digest
 
 _log = logging.getLogger(__name__)
 
-_PASSING = (Unavailable, RateLimited, Unauthenticated, OutOfSpace)
 #: A download that fails this often in a row is the node's failure; the job runs elsewhere.
 DOWNLOAD_TRIES = 6
 #: Up to this size an upload does not ask first how much of it the hub has.
 ASK_FIRST_ABOVE = 1024 * 1024
+#: Larger files are hashed in a thread.
+_THREAD_ABOVE = 1024 * 1024
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PART, _GONE = ".part", ".gone-"
 
@@ -60,7 +54,7 @@ class ArtifactCache:
     async def open(self, digest: str) -> int:
         """Open a file, fetching it if necessary. The caller closes the descriptor."""
         if not _DIGEST.fullmatch(digest):  # It becomes a path, and names come from the hub.
-            raise BadRequest("What names the artifact is no SHA-256.")
+            raise BadRequest(f"{digest[:80]!r} is not a SHA-256 digest.")
         self._wanted[digest] += 1
         try:
             async with self._locks.setdefault(digest, asyncio.Lock()):
@@ -96,31 +90,16 @@ class ArtifactCache:
     async def _fetch(self, digest: str, path: Path) -> None:
         part = path.with_suffix(_PART)
         backoff = Backoff(self._clock, self._limits)
-        for left in reversed(range(DOWNLOAD_TRIES)):
-            try:
-                await self._fetch_once(digest, part)
-                break
-            except _PASSING as error:
-                if not left:
-                    raise
-                await asyncio.sleep(backoff.delay_s(error))
-            except ComputePoolError:
-                part.unlink(missing_ok=True)  # What the hub does not go on with is of no use.
-                raise
-        if await asyncio.to_thread(file_digest, part) != digest:
-            part.unlink()
-            raise BadRequest(f"The hub sent other bytes than {digest[:12]}… stands for.")
+        fetch = partial(resume_download, self._client, digest, part)
+        try:
+            await retry(fetch, backoff, on=TRANSIENT_OR_FULL, tries=DOWNLOAD_TRIES)
+        except TRANSIENT_OR_FULL:
+            raise
+        except ComputePoolError:
+            part.unlink(missing_ok=True)  # What the hub does not go on with is of no use.
+            raise
+        await check_digest(part, digest)
         part.rename(path)
-
-    async def _fetch_once(self, digest: str, part: Path) -> None:
-        # One byte again: a part may be complete, and a range that begins at the end is refused.
-        have = max(0, part.stat().st_size - 1) if part.exists() else 0
-        async with self._client.download(digest, offset=have) as (start, chunks):
-            with part.open("r+b" if have else "wb") as file:
-                file.truncate(start)
-                file.seek(start)
-                async for chunk in chunks:
-                    file.write(chunk)
 
     async def clear(self) -> None:
         """Remove everything but running downloads; a job keeps the files it has open."""
@@ -201,7 +180,7 @@ class Uploader:
                 if ask:
                     await self._pause(error, backoff)
                 ask = True
-            except _PASSING as error:
+            except TRANSIENT_OR_FULL as error:
                 if self._clock.steady() > deadline:
                     raise
                 ask = True
@@ -209,16 +188,43 @@ class Uploader:
 
     async def _pause(self, error: ComputePoolError, backoff: Backoff) -> None:
         delay_s = backoff.delay_s(error)
-        _log.warning("an upload goes on in %.1f s: %s", delay_s, error.detail)
+        _log.warning("retrying an upload in %.1f s: %s", delay_s, error.detail)
         await asyncio.sleep(delay_s)
 
     async def _chunks(self, fd: int, offset: int, size: int) -> AsyncIterator[bytes]:
         while offset < size:
             chunk = os.pread(fd, min(self._limits.transfer_chunk, size - offset), offset)
             if not chunk:
-                raise BadRequest("An output became shorter while it was sent.")
+                raise BadRequest("An output was truncated while it was sent.")
             offset += len(chunk)
             yield chunk
+
+
+async def resume_download(client: HubClient, digest: str, part: Path, *, sync: bool = False) -> None:
+    """Fetch what the file `part` still lacks of an artifact; `sync`: and write it to the disk."""
+    have = part.stat().st_size if part.exists() else 0
+    # The last byte is fetched again: a range that begins at the end is refused.
+    async with client.download(digest, offset=max(0, have - 1)) as (start, chunks):
+        with part.open("r+b" if have else "wb") as file:
+            file.truncate(start)
+            file.seek(start)
+            async for chunk in chunks:
+                file.write(chunk)
+            if sync:
+                file.flush()
+                await asyncio.to_thread(os.fsync, file.fileno())
+
+
+async def check_digest(part: Path, digest: str) -> None:
+    """Remove a downloaded file that is not what was asked for. Raises BadRequest."""
+    if await asyncio.to_thread(file_digest, part) != digest:
+        part.unlink()
+        raise BadRequest(f"The file does not match its digest {digest[:12]}….")
+
+
+async def digest_of(fd: int, size: int) -> str:
+    """sha256_of, in a thread for a large file, so that other attempts are not held up."""
+    return await asyncio.to_thread(sha256_of, fd, size) if size > _THREAD_ABOVE else sha256_of(fd, size)
 
 
 def sha256_of(fd: int, size: int) -> str:
@@ -228,7 +234,7 @@ def sha256_of(fd: int, size: int) -> str:
     while offset < size:
         chunk = os.pread(fd, min(1024 * 1024, size - offset), offset)
         if not chunk:
-            raise BadRequest("An output became shorter while it was read.")
+            raise BadRequest("An output was truncated while it was read.")
         hasher.update(chunk)
         offset += len(chunk)
     return hasher.hexdigest()

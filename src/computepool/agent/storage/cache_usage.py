@@ -1,4 +1,4 @@
-"""The node's cache, part by part: what is in it, how much it takes, and emptying it while no agent runs."""
+"""The size of each part of the node's cache, and clearing it while no agent runs."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _part(name: str, folders: list[Path], *, cleared: bool) -> CachePart:
-    sizes = [size for folder in folders for size in _sizes(folder)]
+    sizes = [size for folder in folders for size in file_sizes(folder)]
     return CachePart(name=name, files=len(sizes), size=sum(sizes), cleared=cleared)
 
 
-def _sizes(folder: Path) -> Iterator[int]:
+def file_sizes(folder: Path) -> Iterator[int]:
     """Disk usage of every file, while others may write and remove files."""
     for where, _, names in os.walk(folder):
         for name in names:

@@ -45,7 +45,7 @@ def folder_name(attempt: Attempt, base: str) -> str:
 
 def workdir(attempt: Attempt) -> Path:
     if attempt.workdir is None:
-        raise CheckpointRejected("it was made before the job began")
+        raise CheckpointRejected("it was made before the job started")
     return attempt.workdir
 
 

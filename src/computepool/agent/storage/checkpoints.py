@@ -1,7 +1,7 @@
-"""Checkpoints on the node: taken over from a running job, kept at the hub, and given to the attempt that goes on from one.
+"""Checkpoints on the node: taken from a running job, stored at the hub, and restored by the attempt that resumes.
 
-What a job leaves is a stranger's: its folder is renamed away from it first, opened without following a link, and
-read by the same rules as outputs. A checkpoint that cannot be kept costs the job nothing but a line in its output.
+A job's files are untrusted: its folder is renamed out of its reach first, opened without following a link, and read by
+the same rules as outputs. A checkpoint that cannot be kept costs the job nothing but a line in its output.
 """
 
 from __future__ import annotations
@@ -11,33 +11,26 @@ import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from computepool.agent.clock import AgentClock
-from computepool.agent.config import MIB, AgentLimits
+from computepool.agent.config import AgentLimits
 from computepool.agent.execution.attempt_result import AttemptResult, BadJob, StagingFailed, failed_result
 from computepool.agent.execution.attempts import Attempt, Stop
 from computepool.agent.execution.job_logs import JobLogs
 from computepool.agent.execution.logs import STDERR, CheckpointLine
 from computepool.agent.execution.staging import place_artifact
 from computepool.agent.hub_link import compat
-from computepool.agent.hub_link.hub_client import Backoff, HubClient
+from computepool.agent.hub_link.hub_client import TRANSIENT_OR_FULL, Backoff, HubClient, retry
 from computepool.agent.hub_link.identity import Identity
 from computepool.agent.sandbox.collect import Caps, OutputCollector
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.storage import checkpoint_folder
-from computepool.agent.storage.artifacts import ArtifactCache, Uploader, sha256_of
+from computepool.agent.storage.artifacts import ArtifactCache, Uploader, digest_of, sha256_of
 from computepool.agent.storage.checkpoint_folder import CHECKPOINT, RESTORED, STOP, WAIT, CheckpointRejected
 from computepool.agent.storage.sweeper import Sweeper
-from computepool.core.errors import (
-    BadRequest,
-    ComputePoolError,
-    OutOfSpace,
-    QuotaExceeded,
-    RateLimited,
-    Unauthenticated,
-    Unavailable,
-)
+from computepool.core.errors import BadRequest, ComputePoolError, QuotaExceeded
 from computepool.core.jobs.lifecycle import Outcome, Reason
 from computepool.protocol.jobs.checkpoints import CheckpointReply, CheckpointReport
 from computepool.protocol.nodes.nodes import OUTPUTS_MAX, OutputRef
@@ -47,8 +40,6 @@ _TAKEN = ".taken-{}"
 #: Among the files of a checkpoint, what the program had printed: an attempt that goes on vouches for all of it.
 PRINTED_FILE = ".computepool-printed"
 _NO_SIGNATURE = "A" * 86
-#: Tried again for as long as a checkpoint may take: none of it says that this one is refused.
-_PASSING = (Unavailable, RateLimited, Unauthenticated, OutOfSpace)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -106,7 +97,7 @@ class CheckpointKeeper:
             BadJob,
             OSError,
         ) as error:  # An artifact is gone, or a name is taken: the job is not to blame.
-            raise StagingFailed(f"cannot go on from the checkpoint: {error}") from error
+            raise StagingFailed(f"cannot resume from the checkpoint: {error}") from error
         self._logs.log_of(attempt).follow_on(printed)
 
     async def _place(self, files: Sequence[OutputRef], workdir: Path, *, folder: str) -> bytes | None:
@@ -217,11 +208,7 @@ class CheckpointKeeper:
         for output in collector:
             if output.name == PRINTED_FILE:
                 raise CheckpointRejected(f"a file cannot be called {PRINTED_FILE}")
-            digest = (
-                sha256_of(output.fd, output.size)
-                if output.size <= MIB
-                else await asyncio.to_thread(sha256_of, output.fd, output.size)
-            )
+            digest = await digest_of(output.fd, output.size)
             if digest not in saving.known:
                 await self._uploader.send(output.fd, digest, size=output.size, name=output.name)
             files.append(OutputRef(name=output.name, digest=digest, size=output.size))
@@ -229,7 +216,7 @@ class CheckpointKeeper:
             refused = collector.refused[0]
             raise CheckpointRejected(f"{refused.name}: {refused.reason}")
         if not files:
-            raise CheckpointRejected("there is no file in it to go on from")
+            raise CheckpointRejected("it contains no file")
         return files
 
     async def _send_printed(self, printed: bytes, saving: Saving) -> OutputRef:
@@ -264,15 +251,15 @@ class CheckpointKeeper:
             signature=_NO_SIGNATURE,
         )
         backoff = Backoff(self._clock, self._limits)
-        while True:
-            try:
-                return await self._client.checkpoint(self._sign(report))
-            except BadRequest as error:
-                if not compat.is_unknown_host(error, report):
-                    raise
-                report = compat.checkpoint(report)
-            except _PASSING as error:
-                await asyncio.sleep(backoff.delay_s(error))
+        return await retry(partial(self._send_report, report), backoff, on=TRANSIENT_OR_FULL)
+
+    async def _send_report(self, report: CheckpointReport) -> CheckpointReply:
+        try:
+            return await self._client.checkpoint(self._sign(report))
+        except BadRequest as error:
+            if not compat.is_unknown_host(error, report):
+                raise
+        return await self._client.checkpoint(self._sign(compat.checkpoint(report)))
 
     def _sign(self, report: CheckpointReport) -> CheckpointReport:
         return report.model_copy(update={"signature": self._identity.sign(report.signed_text())})

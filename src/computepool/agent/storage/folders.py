@@ -1,8 +1,8 @@
-"""Work folders: one per attempt. A folder that a job left as it found it serves the next job of the same account and size.
+"""Work folders: one per attempt. A folder that a job did not change serves the next job of the same account and size.
 
-Making and removing three folders takes 0.4 ms on a busy disk, half of what starting `/bin/true` costs. Another
-account never gets a used folder, however clean it looks: attributes of a folder can carry more than its files. A folder
-with a file system of its own is emptied in the background and kept for its account, because that is quicker than another.
+Creating and removing three folders takes 0.4 ms on a busy disk, half of what starting `/bin/true` costs. Another account
+never gets a used folder, however clean it looks, because attributes can carry data. A mounted folder is emptied in the
+background and kept for its account, because that is faster than a new one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class WorkFolders:
             try:
                 self._volumes.mount(folder, disk_mb)
             except SandboxError as error:
-                _log.warning("%s; it is watched instead", error)
+                _log.warning("%s; the folder is measured instead", error)
         return folder
 
     def remove(self, folder: Path) -> None:

@@ -1,8 +1,8 @@
-"""Groups come home: this node fetches what its owner's groups came to, when the hub says that they wait for it.
+"""Delivery of results: this node fetches the groups of its owner that the hub says are waiting for it.
 
-Everything is written into a folder of its own below `home/`, which gets its name only when it is whole and every file's
-SHA-256 was right; then the hub is told. What an interrupted fetch has is used by the next one. It is tried until it
-succeeds, or nobody wants it any more; why it does not is told to the hub, where people see it.
+Each group goes into a folder below `home/`, which gets its final name only when every file's SHA-256 was verified; then
+the hub is notified. An interrupted fetch is resumed. It is retried until it succeeds or the group is no longer wanted;
+the hub shows people why it fails.
 """
 
 from __future__ import annotations
@@ -15,23 +15,17 @@ import os
 import re
 import shutil
 from collections.abc import Iterable
+from operator import itemgetter
 from pathlib import Path
 from typing import IO
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.hub_link.hub_client import Backoff, HubClient
+from computepool.agent.hub_link.hub_client import TRANSIENT, Backoff, HubClient
 from computepool.agent.hub_link.identity import Identity
 from computepool.agent.sandbox.scratch import remove_tree
-from computepool.core.errors import (
-    BadRequest,
-    ComputePoolError,
-    Conflict,
-    NotFound,
-    RateLimited,
-    Unauthenticated,
-    Unavailable,
-)
+from computepool.agent.storage.artifacts import check_digest, resume_download
+from computepool.core.errors import ComputePoolError, Conflict, NotFound, Unavailable
 from computepool.core.words import byte_size
 from computepool.protocol.base import TEXT_MAX
 from computepool.protocol.file_digest import file_digest
@@ -54,7 +48,6 @@ _COMING = ".coming"
 _PARTS = ".parts"
 #: Groups name folders here, and patterns that find them.
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_PASSING = (Unavailable, RateLimited, Unauthenticated)
 _TRIES = 6
 #: Files that are asked for in one go; how many of them really at once is a limit of its own.
 _TOGETHER = 256
@@ -87,7 +80,7 @@ class ResultDelivery:
             if task.done():
                 del self._tasks[group_id]
                 if not task.cancelled() and (bug := task.exception()) is not None:
-                    _log.error("fetching group %s ended, and begins again", group_id, exc_info=bug)
+                    _log.error("fetching group %s failed; starting again", group_id, exc_info=bug)
             elif group_id not in wanted:
                 task.cancel()
         if not self._swept:
@@ -122,23 +115,23 @@ class ResultDelivery:
                     await self._fetch(group_id)
                 return
             except NotFound:
-                _log.info("group %s does not wait for this node any more", group_id)
+                _log.info("group %s is no longer waiting for this node", group_id)
                 for leftover in (self._home / _COMING).glob(f"{group_id}+*"):
                     await asyncio.to_thread(remove_tree, leftover)
                 return
             except ComputePoolError as error:
                 delay_s = backoff.delay_s(error)
-                _log.warning("fetching group %s goes on in %.1f s: %s", group_id, delay_s, error.detail)
+                _log.warning("retrying group %s in %.1f s: %s", group_id, delay_s, error.detail)
             await asyncio.sleep(delay_s)
 
     async def _fetch(self, group_id: str) -> None:
         view = await self._client.result_delivery(group_id)
         if view.summary.id != group_id or view.summary.account_id != self._identity.owner:
-            raise NotFound("The group is not this node's owner's.")
+            raise NotFound("The group does not belong to this node's owner.")
         try:
             folder = home_folder.group_folder(view.summary.name, group_id, view.round)
             arrival, reply = await self._deliver(group_id, view, folder)
-        except (*_PASSING, NotFound):
+        except (*TRANSIENT, NotFound):
             raise  # it is the hub that is away, or that does not want it any more: it knows
         except (ComputePoolError, OSError, ValueError, NoRoom) as error:
             raise await self._report_trouble(group_id, view.round, error) from error
@@ -189,7 +182,7 @@ class ResultDelivery:
                 return arrival
         except (OSError, ValueError):
             pass
-        self._put_aside(folder, "it is not as it was")
+        self._put_aside(folder, "it was changed")
         return None
 
     def _put_aside(self, folder: str, why: str) -> None:
@@ -198,7 +191,7 @@ class ResultDelivery:
         while os.path.lexists(aside := place.with_name(f"{place.name}.before-{number}")):
             number += 1
         place.rename(aside)
-        _log.warning("%s is now %s: %s", place, aside.name, why)
+        _log.warning("renamed %s to %s: %s", place, aside.name, why)
 
     async def _pull(self, view: HomecomingView, folder: str) -> ArrivalRequest:
         pull = _Pull(
@@ -248,14 +241,14 @@ class _Pull:
         await self._pages(self._view.summary.id)
         wanted, here = (await self._check_wanted()).files, len(self._at.keys() - self._missing)
         if here < wanted:
-            raise Conflict(f"{wanted - here} of {wanted} files cannot be read at the hub now.")
+            raise Conflict(f"{wanted - here} of {wanted} files are not available at the hub now.")
         return await asyncio.to_thread(self._conclude, self._view.round, folder)
 
     async def _check_wanted(self) -> HomecomingView:
         """If the group no longer waits for this node, every file would seem to be missing."""
         now = await self._client.result_delivery(self._view.summary.id)
         if now.round != self._view.round:
-            raise Unavailable("the group was completed once more meanwhile")
+            raise Unavailable("the group was completed again meanwhile")
         return now
 
     def _prepare(self) -> None:
@@ -345,34 +338,22 @@ class _Pull:
         while True:
             before = _size_of(part)
             try:
-                await self._download_once(digest, part)
+                await resume_download(self._client, digest, part, sync=True)
                 break
-            except _PASSING as error:
+            except TRANSIENT as error:
                 tries = _TRIES if _size_of(part) > before else tries - 1
                 if tries <= 0:
                     raise
                 await asyncio.sleep(backoff.delay_s(error))
-        if await asyncio.to_thread(file_digest, part) != digest:
-            part.unlink()
-            raise BadRequest(f"The hub sent other bytes than {digest[:12]}… stands for.")
-
-    async def _download_once(self, digest: str, part: Path) -> None:
-        have = _size_of(part)
-        # The last byte is asked for again, so that the range is never empty.
-        async with self._client.download(digest, offset=max(0, have - 1)) as (start, chunks):
-            with part.open("r+b" if have else "wb") as file:
-                file.truncate(start)
-                file.seek(start)
-                async for chunk in chunks:
-                    file.write(chunk)
-                file.flush()
-                await asyncio.to_thread(os.fsync, file.fileno())
+        await check_digest(part, digest)
 
     def _conclude(self, round_: int, folder: str) -> ArrivalRequest:
         """Write the manifest and the arrival request for the hub."""
         remove_tree(self.folder / _PARTS)
         own = [(file_digest(self.folder / name), name) for name in (SUMMARY, RESULTS)]
-        text = "".join(f"{digest}  {path}\n" for digest, path in [*own, *sorted(self._manifest, key=_path)])
+        text = "".join(
+            f"{digest}  {path}\n" for digest, path in [*own, *sorted(self._manifest, key=itemgetter(1))]
+        )
         (self.folder / MANIFEST).write_text(text, encoding="utf-8")
         digests = sorted({digest for digest, _ in self._manifest})
         arrival = ArrivalRequest(
@@ -388,10 +369,6 @@ class _Pull:
         return arrival
 
 
-def _path(entry: tuple[str, str]) -> str:
-    return entry[1]
-
-
 def _copy(source: Path, part: Path, target: Path) -> None:
     """Copy through a temporary file, so that the target is always complete."""
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -405,13 +382,13 @@ def _publish(folder: Path, final: Path) -> None:
     """Sync everything, then rename the folder to its final name."""
     for parent, _, names in os.walk(folder):
         for name in (".", *(names if parent == str(folder) else ())):
-            descriptor = os.open(os.path.join(parent, name), os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            _sync(os.path.join(parent, name))
     folder.rename(final)
-    descriptor = os.open(final.parent, os.O_RDONLY)
+    _sync(final.parent)
+
+
+def _sync(path: str | Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

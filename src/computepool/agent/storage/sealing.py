@@ -1,6 +1,6 @@
-"""Seals what a job brings back before it leaves the node: outputs, results, and the words of errors and logs.
+"""Seals a job's outputs, results, errors and logs before they leave the node.
 
-The sealed copy of a file lies, without a name, on the disk of the agent's own folders until it is sent.
+The sealed copy of a file is an unnamed file in the agent's own folders until it is sent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from computepool.protocol.base import TEXT_MAX
 from computepool.protocol.jobs.jobs import JobSpec
 from computepool.protocol.sealing import About, Seal
 
-_UNSEALED = "the node did not seal what the job brought back, so it sent none of it"
+_UNSEALED = "the node failed to seal the result, so it did not send it"
 
 
 def seal_of(spec: JobSpec, job_id: str) -> Seal | None:
@@ -61,7 +61,7 @@ class _Section:
             return b""
         data = os.pread(self._fd, wanted, self._at)
         if not data:
-            raise BadRequest("An output became shorter while it was sealed.")
+            raise BadRequest("An output was truncated while it was sealed.")
         self._at += len(data)
         return data
 

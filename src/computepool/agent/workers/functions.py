@@ -1,4 +1,4 @@
-"""Runs `function` jobs: finds the right worker, hands it calls, and makes endings of its answers."""
+"""Runs `function` jobs: finds a worker, sends it calls, and turns its replies into results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from computepool.agent.execution.attempt_result import (
 from computepool.agent.execution.attempts import Attempt, Interrupted
 from computepool.agent.execution.job_logs import OutputSink
 from computepool.agent.execution.lanes import AttemptLane
-from computepool.agent.execution.logs import STDERR
 from computepool.agent.execution.staging import (
     Changed,
     no_room,
@@ -94,9 +93,7 @@ class FunctionRunner:
                 return await self._result_of(attempt, call, result, worker=worker)
             self._drop_worker(lane)
             if worker.cheated and result.started:
-                return failed_result(
-                    Reason.EXCEPTION, "the function interfered with the worker that called it"
-                )
+                return failed_result(Reason.EXCEPTION, "the function interfered with its worker")
             stopped = result.exit.status in (Status.CANCELLED, Status.TIMEOUT)
             innocent = stopped and attempt.stop is None and not attempt.timed_out
             if attempt.timed_out or (result.started and not innocent):
@@ -323,9 +320,7 @@ class FunctionRunner:
             taken = await send_outputs(folder, self._uploader, self._limits, seal=seal)
         finally:
             self._sweeper.remove(folder)
-        taken.apply(ending)
-        for note in taken.notes:
-            call.on_output(STDERR, f"{note}\n".encode(), skipped=0)
+        taken.apply(ending, partial(call.on_output, skipped=0))
 
 
 def _too_large(ending: AttemptResult, error: str) -> None:

@@ -1,4 +1,4 @@
-"""Starts warm workers, keeps the idle ones for a while, and ends them."""
+"""Starts warm workers, keeps idle ones for a while, and ends them."""
 
 from __future__ import annotations
 

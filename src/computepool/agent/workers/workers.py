@@ -1,7 +1,7 @@
-"""Warm workers: sandboxed Python processes that call functions, and the pool that keeps them.
+"""Warm workers: the agent's side of sandboxed Python processes that call functions.
 
-A worker serves one account, one set of limits, packages, variables and cards, and never another. Everything it
-sends is a stranger's claim and is checked here.
+A worker serves one account with one set of limits, packages, variables and cards, and never another. Everything it sends
+is untrusted and checked here.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ _IN_THE_WAY = (FileExistsError, FileNotFoundError, NotADirectoryError, Permissio
 #: takes seconds to end one, and who is called a cheat for that is told so in place of how the job ended.
 _SILENT_S = 10.0
 _NOT_TAKEN = Exit(status=Status.CANCELLED, code=-1, usage=ProcessUsage())
-_VANISHED = Exit(status=Status.SANDBOX_ERROR, code=-1, usage=ProcessUsage(), detail="the worker did not die")
+_VANISHED = Exit(
+    status=Status.SANDBOX_ERROR, code=-1, usage=ProcessUsage(), detail="the worker could not be killed"
+)
 
 
 class OnOutput(Protocol):
@@ -256,7 +258,7 @@ class WorkerHandle:
         if not self.alive or self.cheated or self._silent_since is None:
             return
         if self._clock.steady() - self._silent_since > _SILENT_S:
-            self._end_cheating("closed its channel and does not end")
+            self._end_cheating("closed its channel and did not exit")
 
     @property
     def process(self) -> Process | None:
@@ -295,7 +297,7 @@ class WorkerHandle:
                 self._fall_silent()
                 return
             if not self._on_answer(data):
-                self._end_cheating("sent something that is no answer")
+                self._end_cheating("sent an invalid reply")
 
     def _fall_silent(self) -> None:
         """The worker closed its end of the channel, which may be the first sign of its end."""
@@ -303,7 +305,7 @@ class WorkerHandle:
             self._silent_since = self._clock.steady()
 
     def _end_cheating(self, how: str) -> None:
-        _log.warning("a worker of %s %s; it is ended", self.key.account, how)
+        _log.warning("a worker of %s %s; killing it", self.key.account, how)
         self.cheated = True
         self._loop.remove_reader(self._channel.fileno())
         self._process.kill(Status.CANCELLED)

@@ -119,17 +119,8 @@ class BubblewrapSandbox:
             yield from ("--ro-bind", str(outside), inside)
         for node in policy.gpus:
             yield from ("--dev-bind", node, node)
-        yield from (
-            "--bind",
-            str(workdir),
-            WORK,
-            "--chdir",
-            WORK,
-            "--remount-ro",
-            "/",
-            "--remount-ro",
-            "/dev",
-        )
+        yield from ("--bind", str(workdir), WORK, "--chdir", WORK)
+        yield from ("--remount-ro", "/", "--remount-ro", "/dev")
         for name, value in self._interior.env(policy).items():
             yield from ("--setenv", name, value)
         yield from ("--seccomp", str(_SECCOMP_FD), "--json-status-fd", str(_STATUS_FD))

@@ -1,9 +1,9 @@
-"""Level `gvisor`: the job runs on a kernel of its own in user space (runsc), never on the host's.
+"""Level `gvisor`: the job runs on a user-space kernel of its own (runsc), never on the host's.
 
 Owns how a job is started with runsc and how its end is read. runsc runs rootless with the uid of the slot, inside the
 slot's cgroup like every other backend: limits, freezing and killing are the slot's. `runsc kill` and `runsc delete` are
-not needed: everything of a sandbox is a process of the slot or a file in one folder, and the slot ends its processes
-in milliseconds, where those two commands take 80.
+not needed: a sandbox consists of processes of the slot and files in one folder, and the slot kills its processes in
+milliseconds, where those two commands take 80.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import contextlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from computepool.agent.hardware import driver
 from computepool.agent.sandbox import cgroups, launcher
 from computepool.agent.sandbox.backends import runsc, seccomp
 from computepool.agent.sandbox.base import Limits, Network, Probe, SandboxError, SandboxPolicy, Status
@@ -23,7 +24,7 @@ from computepool.agent.sandbox.interior import WORK, Interior, etc_folder
 from computepool.agent.sandbox.scratch import give, remove_tree, require_reachable
 from computepool.agent.sandbox.selftest import isolation_evidence
 from computepool.agent.sandbox.selftest.probing import run_true
-from computepool.agent.sandbox.slots import Footprint, SandboxConfig, Slot, SlotPool, check_command
+from computepool.agent.sandbox.slots import Footprint, SandboxConfig, SlotPool, check_command
 from computepool.agent.sandbox.supervise import ProcessExit, SlotProcess, read_wait_status
 from computepool.core.isolation import Level
 
@@ -42,7 +43,7 @@ class GvisorSandbox:
 
     level: Level = Level.GVISOR
     footprint = _FOOTPRINT
-    process: type[BundleProcess]
+    process: type[SlotProcess] = SlotProcess
     #: Exit codes that may mean that the job never began.
     doubtful: tuple[int, ...] = ()
 
@@ -161,7 +162,7 @@ class GvisorSandbox:
         """Why jobs get no cards here; empty if they do."""
         if isinstance(self._found, runsc.Missing):
             return self._found.reason
-        return runsc.nvproxy_reason(self._found.path, _nvidia_driver())
+        return runsc.nvproxy_reason(self._found.path, driver.version())
 
     def _adapt(self, spec: dict[str, Any], uid: int) -> None:
         """Adapt the configuration to the host uid of the job."""
@@ -181,28 +182,7 @@ class GvisorSandbox:
         return read_ending_with_log(wait_status, log, not_started=_NOT_STARTED)
 
 
-class BundleProcess(SlotProcess):
-    """Removes the folder of its job when everything has ended."""
-
-    def __init__(
-        self,
-        pool: SlotPool,
-        slot: Slot,
-        *,
-        limits: Limits,
-        workdir: Path,
-        read_ending: Callable[[int], ProcessExit],
-        folder: Path,
-    ) -> None:
-        super().__init__(pool, slot, limits=limits, workdir=workdir, read_ending=read_ending)
-        self._folder = folder
-
-    def close(self) -> None:
-        super().close()
-        remove_tree(self._folder)
-
-
-class _GvisorProcess(BundleProcess):
+class _GvisorProcess(SlotProcess):
     def _resident_bytes(self) -> int:
         slot = self._open_slot()
         return (
@@ -213,12 +193,6 @@ class _GvisorProcess(BundleProcess):
 
 
 GvisorSandbox.process = _GvisorProcess
-
-
-def _nvidia_driver() -> str:
-    with contextlib.suppress(OSError):
-        return Path("/sys/module/nvidia/version").read_text().strip()
-    return ""
 
 
 def read_ending_with_log(wait_status: int, log: int, *, not_started: int) -> ProcessExit | None:

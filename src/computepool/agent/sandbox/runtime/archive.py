@@ -1,4 +1,4 @@
-"""Carrying a runtime from one node to another as a tar file. What arrives is read again before it gets its name."""
+"""Exports a runtime to a tar file and imports it on another node, where it is verified before use."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def read(cache_dir: Path, file: Path, wish: RuntimeRecipe) -> Runtime:
             with tarfile.open(file, "r:") as archive:
                 claimed = _unpack(archive, building)
         except (tarfile.TarError, ValueError, OSError) as error:
-            raise SandboxError(f"{file} is no exported runtime: {error}") from error
+            raise SandboxError(f"{file} is not an exported runtime: {error}") from error
         found = manifest.summarise(building).digest
         if found != claimed:
-            raise SandboxError(f"{file} was changed on its way: it says {claimed[:12]} and is {found[:12]}")
+            raise SandboxError(f"{file} was changed: it claims digest {claimed[:12]} and has {found[:12]}")
         made = runtime.load(store, found) or runtime.adopt(store, building)
         runtime.load_chosen(store, wish, made.digest)
         (store / runtime.CHOSEN).write_text(f"{made.digest}\n")
@@ -61,7 +61,7 @@ def _unpack(archive: tarfile.TarFile, target: Path) -> str:
             continue
         path = target.joinpath(*parts)
         if any((target / parent).is_symlink() for parent in Path(*parts).parents):
-            raise ValueError(f"{member.name} lies behind a link")
+            raise ValueError(f"{member.name} is behind a link")
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         if member.isdir():
             path.mkdir(mode=0o755, exist_ok=True)
@@ -73,7 +73,7 @@ def _unpack(archive: tarfile.TarFile, target: Path) -> str:
         else:
             raise ValueError(f"{member.name} is neither a file nor a folder nor a link")
     if len(names) != 1 or len(digest := names.pop()) != _DIGEST_LENGTH:
-        raise ValueError("its files are not in one folder called by a digest")
+        raise ValueError("its files are not in one folder named by a digest")
     return digest
 
 

@@ -1,4 +1,4 @@
-"""Shared libraries that a program needs, and their places on this machine: read from the files, without running them.
+"""Shared libraries that a program needs, and their paths on this machine: read from ELF files, without running them.
 
 Owns the reading of ELF headers (64 bits, little-endian: every machine that a node runs on) and the loader's search.
 """

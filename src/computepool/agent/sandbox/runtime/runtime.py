@@ -1,7 +1,7 @@
-"""The runtime of jobs: a root file system with Python, named by its content, kept in the agent's cache, read-only for jobs.
+"""The runtime of jobs: a root file system with Python, identified by its content, cached, and read-only for jobs.
 
-Owns the folder `runtimes` of a cache: one tree for each digest, which of them belongs to which wish, what is checked before
-one is used, and when one is removed. What is in a tree is tree.py's; how it is named is manifest.py's.
+Owns the folder `runtimes` of a cache: one tree per digest, which tree belongs to which recipe, what is checked before
+use, and when a tree is removed. tree.py builds the content; manifest.py computes the digest.
 """
 
 from __future__ import annotations

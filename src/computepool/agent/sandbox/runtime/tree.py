@@ -1,7 +1,7 @@
-"""The root file system of jobs, put together from what this machine has: Python, a shell, small tools, libraries.
+"""The root file system of jobs, built from what this machine has: Python, a shell, small tools, libraries.
 
-Owns what goes in and where. Nothing else of the host is in it: no list of what its owner installed, no configuration, no
-other user's files. The layout is the same on every system: one /usr, with /bin and its like as links into it.
+Owns what goes in and where. Nothing else of the host is in it: no list of installed programs, no configuration, no users'
+files. The layout is the same on every system: one /usr, with /bin and its like as links into it.
 """
 
 from __future__ import annotations

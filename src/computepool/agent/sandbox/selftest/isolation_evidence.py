@@ -1,7 +1,7 @@
-"""Isolation evidence: what the host sees of a job behind a user-space kernel, whatever the job says of itself.
+"""Isolation evidence: what the host sees of a job behind a user-space kernel, whatever the job reports.
 
 Inside gVisor the kernel that answers is the sandbox's own: a call that "succeeds" there may have done nothing outside.
-So this looks at the processes that carry the job, from the host.
+So this looks at the job's processes from the host.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def breaches(root: int) -> str:
     # The kernel's children carry the job's own instructions.
     carriers = _below(kernels[0].pid)
     if not carriers:
-        return "no process carries the job"
+        return "no process runs the job"
     found = [_breach(process.pid) for process in (*kernels, *gofers, *carriers)]
     return "; ".join(sorted({text for text in found if text}))
 
@@ -39,7 +39,7 @@ def container_breaches(root: int) -> str:
     """The same for a job at level container: all below `root` except runc, which waits outside."""
     inside = [process for process in _below(root) if os.path.basename(_name(process)) != "runc"]
     if not inside:
-        return "no process carries the job"
+        return "no process runs the job"
     return "; ".join(sorted({text for process in inside if (text := _breach(process.pid))}))
 
 

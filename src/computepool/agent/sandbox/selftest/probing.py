@@ -1,4 +1,4 @@
-"""The smallest test of a sandbox: does it start `true`? Owns what the answer looks like to the owner."""
+"""The smallest test of a sandbox: runs `true` in it, and explains failures to the owner."""
 
 from __future__ import annotations
 

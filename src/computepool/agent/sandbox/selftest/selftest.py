@@ -1,8 +1,7 @@
-"""The node's self-test: which isolation levels really hold on this machine, found out by attacking them.
+"""The node's self-test: finds out which isolation levels hold on this machine by attacking them.
 
-Owns what a level must withstand to be advertised. Runs at the start of the agent and for `pool node
-doctor`. A level that fails is not offered at all: a sandbox that is believed in and leaks is worse than
-none.
+Owns what a level must withstand to be advertised. Runs at the start of the agent and for `pool node doctor`. A level that
+fails is not offered: a leaky sandbox that is trusted is worse than none.
 """
 
 from __future__ import annotations
