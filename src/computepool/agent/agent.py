@@ -61,7 +61,7 @@ from computepool.core.resources import NodeState
 from computepool.protocol.nodes.nodes import Profile
 
 _log = logging.getLogger(__name__)
-#: The owner of the machine waits for it at a terminal.
+#: The owner waits for it at a terminal.
 _NAME_TIMEOUT_S = 2.0
 _HUB_KNOWS = (NodeStatus.COOLING_OFF, NodeStatus.OWNER_ONLY, NodeStatus.FLOOR_ABOVE_PRICE)
 
@@ -93,7 +93,7 @@ class Agent:
         self._client, self._clock, self._stop, self._watcher = client, clock, stop, watcher
         self._started_at = clock.steady()
         self._owner_name = ""
-        self._leaving = False  #: the owner said so: when it ends, it leaves the pool
+        self._leaving = False  #: the owner asked to leave the pool after the last job
         _clear_work_dir(config)
         self._sweeper = Sweeper()
         self._folders = WorkFolders(config.work_dir, self._sweeper, volumes.Volumes(config.cache_dir))
@@ -164,7 +164,7 @@ class Agent:
         ids = lent_ids(usable_ids(), cores, seed=str(config.data_dir))
 
         def may_stretch(attempt: Attempt) -> bool:
-            # What others run is paid by its time, and held against other nodes' times: it gets what it asked for.
+            # Jobs of others are billed and compared by their time, so they get exactly what they asked for.
             return attempt.grant.account_id == owner if config.elastic is None else config.elastic
 
         return LaneCpus(Cpus(ids, cores), may_stretch=may_stretch)
@@ -296,7 +296,7 @@ class Agent:
         if word == "clear_cache":
             return self._clear_cache()
         try:
-            if word == "pause":  # First on the disk: a pause that a restart forgets is none.
+            if word == "pause":  # Saved first: a pause must survive a restart.
                 write_private(self._config.paused_path, b"")
                 self.loop.set_local_state(NodeState.PAUSED)
             elif word == "resume":
@@ -327,7 +327,7 @@ class Agent:
             until_ms = await self._keyring.rekey()
         except ComputePoolError as error:
             return {"error": error.detail}
-        except OSError as error:  # The new key is kept before the hub hears of it, or nothing is changed.
+        except OSError as error:  # The new key is saved before the hub learns of it, so nothing has changed.
             return {"error": f"The new key could not be saved: {error}."}
         return {"node_id": self._identity.node_id, "old_accepted_until_ms": until_ms}
 

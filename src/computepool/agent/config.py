@@ -30,12 +30,12 @@ class AgentLimits:
     log_bytes_max: int = 5_000_000
     output_bytes_max: int = 256 * MIB  #: an attempt that writes more to stdout and stderr is ended
     log_chunk_max: int = 64 * KIB
-    log_pending_chunks_max: int = 1_024  #: from so many on, the order of the two streams is not kept
+    log_pending_chunks_max: int = 1_024  #: beyond this, the order of the two streams is not kept
     log_flush_s: float = 0.2
     log_request_chunks_max: int = 256
     log_request_chars_max: int = 1 * MIB
     log_inline_chars_max: int = 128 * KIB  #: the last output of an attempt travels with its report up to this
-    log_inline_chunks_max: int = 32  #: and in at most so many pieces
+    log_inline_chunks_max: int = 32  #: and in at most this many chunks
     # results and outputs
     outputs_max: int = 1_000
     outputs_bytes_max: int = 20 * GIB
@@ -71,7 +71,7 @@ class AgentLimits:
     request_timeout_s: float = 60.0
     poll_slack_s: float = 15.0  #: a parked poll may take this much longer than it asked for
     first_wait_ms: int = 0  #: the first poll comes back at once: it brings the hub's intervals
-    busy_gap_s: float = 0.02  #: between requests while there is work to go on with: fewer, fuller ones
+    busy_gap_s: float = 0.02  #: between requests while attempts run: fewer, fuller ones
     idle_pause_s: float = 0.5  #: between polls that the hub answers early with nothing in them
     # attempts
     tick_s: float = 0.1
@@ -81,7 +81,7 @@ class AgentLimits:
     give_back_after_s: float = 0.5  #: a head that runs longer does not keep those behind it waiting
     give_back_unstarted_s: float = 3.0  #: the same for one whose worker, packages or inputs take that long
     patrol_s: float = 1.0
-    load_detail_s: float = 120.0  #: while an attempt is younger, looks between two words are told, too
+    load_detail_s: float = 120.0  #: younger attempts also report samples between two polls
     # what the owner sees
     console_lines_max: int = 8  #: about jobs in a terminal, in each window; the rest is counted
     console_window_s: float = 2.0

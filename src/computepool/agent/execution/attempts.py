@@ -40,7 +40,7 @@ class Interrupted(Exception):
 class Stop(Enum):
     """Why the agent ends an attempt that did nothing wrong."""
 
-    CANCELLED = "cancelled"  #: the hub said so
+    CANCELLED = "cancelled"  #: by the hub
     LEASE_LOST = "lease_lost"  #: the hub was not heard of for too long and may have given it to another node
     DRAINING = "draining"  #: this agent stops
 
@@ -65,18 +65,18 @@ class Attempt:
     received_at: float
     started_at: float | None = None
     stop: Stop | None = None
-    kill: Callable[[Status], None] | None = None  #: ends what runs now; set by whoever runs it
+    kill: Callable[[Status], None] | None = None  #: ends what runs now; set by its runner
     log: LogBuffer | None = None
     call: Call | None = None  #: a function call that a worker already has
-    announced: bool = False  #: the hub was told that it is running
+    announced: bool = False  #: reported to the hub as running
     sent_progress: float | None = None
     timed_out: bool = False
     usage: Usage | None = None  #: as last measured
     gpu_ms: float = 0.0
     proxy: EgressProxy | None = None  #: carries what a process sends to the hosts it listed
     workdir: Path | None = None  #: where it runs; a worker's is shared by many
-    saving: Saving | None = None  #: of those that use checkpoints
-    calls: dict[str, asyncio.Task[None]] | None = None  #: to the hub, under way; of those that make any
+    saving: Saving | None = None  #: for jobs that use checkpoints
+    calls: dict[str, asyncio.Task[None]] | None = None  #: pending calls to the hub
     process: sandbox.Process | None = None  #: of a command or script, while it runs
     cpu_ids: tuple[int, ...] = ()  #: reserved for it when it starts
     load: Load | None = None  #: as last measured

@@ -11,7 +11,7 @@ from computepool.protocol.nodes.nodes import LoadModel
 
 #: The look at an attempt's processes that is worth telling: it says how busy they are.
 FIRST_COMPARABLE = 2
-#: Looks that wait to be told, at most; then neighbours are taken together.
+#: Samples to keep at most; then neighbours are merged.
 _UNSENT_MAX = 8
 #: Between two of them.
 _GAP_S = 1.9

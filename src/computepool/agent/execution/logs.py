@@ -35,7 +35,7 @@ _ASKED = re.compile(
 )
 #: No such line is longer, and what a job prints before it is not searched.
 _ASKED_LINE_MAX = 300
-#: In what is read at once, so many lines at most are looked up as marks of checkpoints; what follows is output.
+#: Lines per read that are looked up as signals at most; what follows is output.
 _LOOKS_MAX = 1024
 _TAIL = 1024
 #: A character is up to four bytes, and sealed bytes are sent as base64.
@@ -62,8 +62,8 @@ class CheckpointLine:
     """A line by which a job announces the checkpoint in the folder of this name."""
 
     name: str
-    progress: float | None  #: as the job said last
-    host: str | None  #: where the job wants to go on
+    progress: float | None  #: as the job last reported
+    host: str | None  #: where the job wants to continue
     printed: bytes | None = None  #: on standard output, before; None: too much, or a newer one came with it
 
 
@@ -108,8 +108,8 @@ class LogBuffer:
         self._follows = False
         if printed != b"":
             self.follow_on(printed)
-        self.asked: list[CheckpointLine] = []  #: checkpoints that were made; who sees to them takes them out
-        self.called: list[str] = []  #: calls to the hub that were left; the same
+        self.asked: list[CheckpointLine] = []  #: announced checkpoints, until the sink takes them
+        self.called: list[str] = []  #: announced calls to the hub, likewise
         self.stderr_tail = ""  #: the last words, for the sentence that says how it ended
 
     def follow_on(self, printed: bytes | None) -> None:

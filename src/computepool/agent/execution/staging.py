@@ -87,7 +87,7 @@ async def _copy_and_close(source: int, workdir: Path, name: str) -> None:
 
 def _close(source: int, copied: asyncio.Future[None]) -> None:
     os.close(source)
-    copied.exception()  # Whoever waited has it; else nobody wants it.
+    copied.exception()  # Retrieved, so that asyncio does not warn about it.
 
 
 def _copy(source: int, workdir: Path, name: str) -> None:

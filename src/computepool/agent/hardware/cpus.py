@@ -128,7 +128,7 @@ class Cpus:
                 mine[id_] = part
                 self._used[id_] += part
                 milli -= part
-        if milli > 0 and self._room:  # More than is lent: shared with whoever is there.
+        if milli > 0 and self._room:  # More than is lent: share an id.
             id_ = min(self._room, key=lambda id_: (id_ in mine, self._used[id_]))
             mine[id_] = mine.get(id_, 0) + milli
             self._used[id_] += milli

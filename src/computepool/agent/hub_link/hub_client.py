@@ -65,7 +65,7 @@ _PROBE_S = 5.0
 
 Model = TypeVar("Model", bound=BaseModel)
 Result = TypeVar("Result")
-#: What these mean, whoever says them: a proxy's own limits are as final as the hub's.
+#: These mean the same from a proxy as from the hub.
 _STATUS_CODES = {413: "too_large", 429: "rate_limited"}
 
 #: To the hub, at the same time.

@@ -106,7 +106,7 @@ class Keyring:
         try:
             await self.rekey()
         except Unauthenticated:
-            # The hub took the new key long ago, and the old one is not good any more.
+            # The hub accepted the new key long ago, and the old one has expired.
             self._use(identities.load_key(waiting))
         except ComputePoolError as error:
             _log.warning("this node's key change will be retried: %s", error.detail)

@@ -36,15 +36,15 @@ from computepool.protocol.nodes.nodes import HOLDING_MAX, MESH_FIELD, NextReply,
 
 _log = logging.getLogger(__name__)
 
-#: Whatever interval a hub tells: an answer that comes at once is then early, and the next poll waits a little.
+#: The shortest wait to ask for: a reply that comes at once is then early, and the next poll waits a little.
 _WAIT_MIN_MS = 250
 
-#: One 401 may be a clock that jumped: the client corrects itself by the hub's time. Two in a row are an answer.
+#: One 401 may come from a clock that jumped, which the client corrects. Two in a row are final.
 UNAUTHENTICATED_MAX = 2
 _IDLE_TICK_S = 1.0
-#: For so long after a change of the owner's rules, jobs that they forbid are given back and count as nobody's fault.
+#: How long after a change of the owner's rules forbidden jobs are given back without blame.
 RULES_CHANGED_S = 60.0
-#: What jobs may do is logged once for all that are alike, of the last so many kinds.
+#: Permissions are logged once per kind of job, for this many recent kinds.
 _LOGGED_MAX = 512
 
 
@@ -113,7 +113,7 @@ class NodeLoop:
         self.lease = Lease()
         self.local_state = NodeState.PAUSED if paused else NodeState.ACTIVE
         self.hub_state = NodeState.ACTIVE
-        self.hub_status = ""  #: what this node does, by the hub's last word
+        self.hub_status = ""  #: the node's status in the hub's last reply
         self.last_contact: float | None = None
         self.last_error = ""
         table.hold(reporter.load())
@@ -225,7 +225,7 @@ class NodeLoop:
                 continue
             except ComputePoolError as error:
                 if error.field == MESH_FIELD and self.last_contact is None:
-                    raise  # at its start somebody is there to read it; later the hub may change its mind
+                    raise  # at start-up the owner reads it; later the hub may change its mind
                 await self._pause_after(error)
                 continue
             refusals = 0
@@ -326,7 +326,7 @@ class NodeLoop:
             self._result_delivery.request(reply.homecoming)
 
     def _admit(self, reply: NextReply, asked_at: float) -> None:
-        # By id first: one reply may say the same thing twice too.
+        # By id first: one reply may repeat a grant.
         grants = {grant.attempt_id: grant for grant in reply.grants}
         fresh = [grant for id_, grant in grants.items() if not self._table.is_known(id_)]
         if len(fresh) < len(reply.grants):

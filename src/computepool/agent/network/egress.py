@@ -28,7 +28,7 @@ from computepool.core.network import Address, Network, Target
 _log = logging.getLogger(__name__)
 
 SOCKET = "proxy.sock"
-#: Of the addresses of one name, so many are tried.
+#: Addresses of one name to try.
 _TRIES = 4
 _CHUNK = 64 * 1024
 _REFUSALS_LOGGED = 20
@@ -70,7 +70,7 @@ class Egress:
 
         `trusted`: the owner chose the hosts, so local addresses are allowed.
         """
-        # The name is no secret (the system lists sockets), and none is needed: who connects reaches no more than the job.
+        # The name need not be secret: whoever connects reaches no more than the job.
         folder = self._folder / f"net-{secrets.token_hex(8)}"
         folder.mkdir(mode=0o711, parents=True)
         proxy = EgressProxy(self, tuple(targets), folder, label=label, trusted=trusted)
@@ -262,7 +262,7 @@ class EgressProxy:
                 done, _ = await asyncio.wait(flows, return_when=asyncio.FIRST_EXCEPTION)
                 for task in done:
                     if isinstance(error := task.exception(), RequestRefused):
-                        # In the middle of a stream there is nobody to tell.
+                        # In the middle of a stream it is too late for a reply.
                         self._log_refusal(error)
             finally:
                 for task in flows:

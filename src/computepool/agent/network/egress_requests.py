@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from computepool.core.network import clean_host
 
 _CONNECTED = b"HTTP/1.1 200 Connection established\r\n\r\n"
-#: Between the job and the proxy only, or said by the proxy itself.
+#: Headers for the proxy only, or set by the proxy itself.
 _NOT_PASSED_ON = frozenset(
     b"connection host keep-alive proxy-authorization proxy-connection te upgrade".split()
 )

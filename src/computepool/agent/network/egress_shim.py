@@ -29,7 +29,7 @@ class Flow:
     def __init__(self, source: socket.socket, target: socket.socket) -> None:
         self.source, self.target = source, target
         self.held = b""
-        self.ended = False  #: the source has nothing more, and the target was told so
+        self.ended = False  #: end of file was passed on to the target
 
     def read(self) -> None:
         data = self.source.recv(_CHUNK)

@@ -31,7 +31,7 @@ class Lookups:
         answer: asyncio.Future[list[Address]] = loop.create_future()
 
         def settle(found: list[Address] | None, error: Exception | None) -> None:
-            self._free.release()  # Only now: a thread that nobody waits for any more is still one.
+            self._free.release()  # Only now: a thread counts even if nothing waits for it.
             if answer.done():
                 return
             if error is not None:

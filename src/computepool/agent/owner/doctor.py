@@ -32,7 +32,7 @@ from computepool.core.words import byte_size, memory_size
 
 DISK_FREE_MIN_MB = 2048
 CLOCK_SKEW_MAX_MS = 5 * 60 * 1000
-#: The hub's word for the time has whole seconds, and may be one old.
+#: The hub's Date header has whole seconds and may be one old.
 _SKEW_SEEN_MS = 3_000
 
 

@@ -35,7 +35,7 @@ class CachedFolders:
         self._in_use: Counter[str] = Counter()
         self._sizes: dict[str, int] = {}
         self._evicting = asyncio.Lock()
-        self._removing: set[str] = set()  #: by a thread, also after who began it was cancelled
+        self._removing: set[str] = set()  #: in a thread, even after the caller was cancelled
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
 
     def has(self, key: str) -> bool:
@@ -112,7 +112,7 @@ class CachedFolders:
                 self._sizes[name] = bytes_in(self.folder / name)
             sizes[name] = self._sizes[name]
         total, count, surplus = sum(sizes.values()), len(names), []
-        for name in names[:-1]:  # the newest is what somebody waits for
+        for name in names[:-1]:  # the newest is in demand
             if count <= self._count_max and total <= self._bytes_max:
                 break
             surplus.append(name)

@@ -209,7 +209,7 @@ class Environments:
 
 
 def _take(made: Path, target: Path, room: int) -> int:
-    made.mkdir(exist_ok=True)  # There may be nothing to install: all markers said no.
+    made.mkdir(exist_ok=True)  # All markers may be false, so that there is nothing to install.
     return take_tree(made, target, bytes_max=room)
 
 

@@ -44,7 +44,7 @@ _ASK_S = 20.0
 #: Between two looks at the size of a download.
 _LOOK_S = 0.5
 _ERROR_CHARS = 500
-#: Of the owner's variables, those that say how this machine reaches others.
+#: The owner's variables that configure network access.
 _WAYS = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ssl_cert_file", "ssl_cert_dir")
 
 

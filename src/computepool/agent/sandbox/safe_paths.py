@@ -104,7 +104,7 @@ class View:
         """Open each folder relative to the previous one; none of them may be a link."""
         place = self._tree(path)
         below = path[len(place) :]
-        # The tree's own path is the agent's word, not the job's.
+        # The tree's own path comes from the agent, not from the job.
         here = os.open(self._trees[place], flags & ~os.O_NOFOLLOW if not below else os.O_PATH | os.O_CLOEXEC)
         for number, name in enumerate(below, start=1):
             try:

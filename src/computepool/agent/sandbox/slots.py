@@ -92,7 +92,7 @@ class Slot:
     def __init__(self, *, uid: _UidLease | None, cgroup: cgroups.Cgroup | None, rlimits: Rlimits) -> None:
         self.cgroup = cgroup
         self.rlimits = rlimits
-        self.cpu_ids: tuple[int, ...] = ()  #: where it was told to run; none: wherever the agent does
+        self.cpu_ids: tuple[int, ...] = ()  #: where it runs; empty: wherever the agent does
         self._uid = uid
         self._files: dict[str, int] = {"null": os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)}
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -107,7 +107,7 @@ class Slot:
                 cwd="/",
                 start_new_session=True,
             )
-        # With the uid's lock: if the agent is killed, the uid is nobody else's until the launcher has ended its job.
+        # With the uid's lock: if the agent is killed, the uid stays reserved until the launcher has ended its job.
         self._send(
             {"cgroup_procs": cgroup.procs_files if cgroup else [], "rlimits": list(rlimits), "uid": self.uid},
             (uid.lock,) if uid else (),
@@ -178,7 +178,7 @@ class Slot:
         if not ids or (self.cgroup is not None and self.cgroup.pin(ids)):
             return
         _set_affinity(self.pid, set(ids))
-        # Again while there are new ones: a process that was not told yet may have started another meanwhile.
+        # Repeat while there are new ones: a process that was not pinned yet may have forked meanwhile.
         for _ in range(_PIN_ROUNDS):
             if not sum(_set_affinity(pid, set(ids)) for pid in running()):
                 return
@@ -436,7 +436,7 @@ def _set_affinity(pid: int, ids: set[int]) -> int:
     told = 0
     with contextlib.suppress(OSError):  # It has ended.
         for name in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError):  # The thread has, or the CPUs are not there any more.
+            with contextlib.suppress(OSError):  # The thread has ended, or the CPUs are gone.
                 if os.sched_getaffinity(int(name)) != ids:
                     os.sched_setaffinity(int(name), ids)
                     told += 1

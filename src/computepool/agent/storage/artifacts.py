@@ -96,7 +96,7 @@ class ArtifactCache:
         except TRANSIENT_OR_FULL:
             raise
         except ComputePoolError:
-            part.unlink(missing_ok=True)  # What the hub does not go on with is of no use.
+            part.unlink(missing_ok=True)  # The hub refuses the rest, so this part is useless.
             raise
         await check_digest(part, digest)
         part.rename(path)
@@ -174,7 +174,7 @@ class Uploader:
                     return
                 ask = True
             except Conflict as error:
-                # The hub has another part of it than we thought. Having asked, it is no hurry any more.
+                # The hub has more or less of it than expected: ask, and then take time.
                 if ask and self._clock.steady() > deadline:
                     raise
                 if ask:

@@ -37,7 +37,7 @@ from computepool.protocol.nodes.nodes import OUTPUTS_MAX, OutputRef
 
 #: In the work folder: where the agent reads a checkpoint undisturbed.
 _TAKEN = ".taken-{}"
-#: Among the files of a checkpoint, what the program had printed: an attempt that goes on vouches for all of it.
+#: Among the files of a checkpoint: the output so far, because the attempt that resumes reports all of it.
 PRINTED_FILE = ".computepool-printed"
 _NO_SIGNATURE = "A" * 86
 
@@ -53,7 +53,7 @@ class Saving:
     ran_ms: int = 0  #: when the wanted one was made
     task: asyncio.Task[None] | None = None
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
-    saved: bool = False  #: one was kept since the job was told that this node stops
+    saved: bool = False  #: one was kept since the job was asked to save
     over: bool = False  #: the hub wants no more of this attempt
 
 

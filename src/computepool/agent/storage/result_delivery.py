@@ -132,7 +132,7 @@ class ResultDelivery:
             folder = home_folder.group_folder(view.summary.name, group_id, view.round)
             arrival, reply = await self._deliver(group_id, view, folder)
         except (*TRANSIENT, NotFound):
-            raise  # it is the hub that is away, or that does not want it any more: it knows
+            raise  # the hub is away or no longer wants it, so there is nothing to report
         except (ComputePoolError, OSError, ValueError, NoRoom) as error:
             raise await self._report_trouble(group_id, view.round, error) from error
         if reply.recorded:
@@ -158,7 +158,7 @@ class ResultDelivery:
         return arrival, await self._report_arrival(group_id, arrival, folder)
 
     async def _report_arrival(self, group_id: str, arrival: ArrivalRequest, folder: str) -> ArrivalReply:
-        # Told as it is now: the folder may have been moved since it was written.
+        # The current path: the folder may have been moved since.
         place = str((self._home / folder).resolve()).encode(errors="replace").decode()
         path = place if len(place) <= PATH_MAX else None
         return await self._client.report_arrival(group_id, arrival.model_copy(update={"path": path}))
@@ -229,8 +229,8 @@ class _Pull:
         self._manifest: list[tuple[str, str]] = []
         self._sizes: dict[str, int] = {}
         self._first: dict[str, asyncio.Lock] = {}
-        self._at: dict[str, Path] = {}  #: where the bytes are, of those that are here
-        self._missing: set[str] = set()  #: that the hub does not have any more
+        self._at: dict[str, Path] = {}  #: where the files are that were fetched
+        self._missing: set[str] = set()  #: files that the hub no longer has
         self.items = 0
 
     async def run(self, *, folder: str) -> ArrivalRequest:
@@ -287,7 +287,7 @@ class _Pull:
                     for file in files_of_all[start : start + _TOGETHER]:
                         tasks.create_task(self._place(file))
             except ExceptionGroup as group:
-                raise group.exceptions[0] from None  # the others are the same, or were broken off by it
+                raise group.exceptions[0] from None  # the others failed likewise, or were cancelled
         if len(self._missing) > missing:
             await self._check_wanted()
         for item, files in plans:

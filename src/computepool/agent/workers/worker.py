@@ -110,7 +110,7 @@ class Worker:
             return NO_MEMORY, "the function ran out of memory"
         except BaseException as error:  # noqa: BLE001 - SystemExit too: the function failed, not this program
             if getattr(error, "computepool_moved", False):
-                # It goes on at another host: see sdk/runtime/checkpointing.py.
+                # It continues on another host: see sdk/runtime/checkpointing.py.
                 return RESULT, values.encode(None)
             return RAISED, _traceback(error)
 

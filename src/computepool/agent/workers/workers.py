@@ -47,14 +47,14 @@ _READ_MAX = 8 * MIB
 OUTPUT_FILE_MAX = 32 * MIB
 #: Answers handled before the event loop gets its turn again.
 _BURST = 256
-#: How long a call may be with a worker that ended and still be taken for one that nobody read: a function can
+#: How long a call may have been with a worker that ended and still count as unread: a function can
 #: change its worker so that the next call is looked at and left where it was.
 _UNREAD_S = 10.0
 _NUMBER_MAX = 2**53
 #: When a call cannot be left as a file: a function took its name, or the folder away.
 _IN_THE_WAY = (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError)
 #: How long a worker may take to end after its channel was closed, before that was a function's doing. A busy machine
-#: takes seconds to end one, and who is called a cheat for that is told so in place of how the job ended.
+#: takes seconds to end one, and a false accusation would hide how the job ended.
 _SILENT_S = 10.0
 _NOT_TAKEN = Exit(status=Status.CANCELLED, code=-1, usage=ProcessUsage())
 _VANISHED = Exit(
@@ -123,7 +123,7 @@ class WorkerHandle:
         self.last_call_s: float | None = None
         self.functions: set[str] = set()
         self.ended: Exit | None = None
-        self.proxy = proxy  #: of those that listed hosts; closed with the worker
+        self.proxy = proxy  #: for jobs that listed hosts; closed with the worker
         #: The function in it spoke to the agent in the worker's name, or kept it from speaking.
         self.cheated = False
         self.late = False  #: it was ended because it was not ready in time
@@ -209,7 +209,7 @@ class WorkerHandle:
         `but`: the awaited call, which is sent again if the worker had not read it.
         """
         if self.ended is not None:
-            return []  # those were told that they are lost
+            return []  # they were reported as lost
         calls = [self._calls.pop() for _ in range(min(self._take_back(), len(self._calls)))]
         for call in calls:
             if call.brings is not None:
@@ -360,7 +360,7 @@ class WorkerHandle:
             start = self._read_to[index]
             if end <= start:
                 continue
-            # The rest of a flood only counts; nobody would keep it.
+            # The rest of a flood is only counted.
             data = os.pread(fd, min(end - start, _READ_MAX), start)
             self._read_to[index] = end
             if self._calls and data:
