@@ -38,12 +38,22 @@ _NOT_STARTED = 128
 _names = itertools.count()
 
 
+class _GvisorProcess(SlotProcess):
+    def _resident_bytes(self) -> int:
+        slot = self._open_slot()
+        return (
+            isolation_evidence.memory_bytes(slot.descendants())
+            if slot.cgroup is None
+            else super()._resident_bytes()
+        )
+
+
 class GvisorSandbox:
     """Implements base.Sandbox. container.py starts its jobs in the same way, with another program."""
 
     level: Level = Level.GVISOR
     footprint = _FOOTPRINT
-    process: type[SlotProcess] = SlotProcess
+    process: type[SlotProcess] = _GvisorProcess
     #: Exit codes that may mean that the job never began.
     doubtful: tuple[int, ...] = ()
 
@@ -180,19 +190,6 @@ class GvisorSandbox:
 
     def _read_ending(self, wait_status: int, log: int) -> ProcessExit | None:
         return read_ending_with_log(wait_status, log, not_started=_NOT_STARTED)
-
-
-class _GvisorProcess(SlotProcess):
-    def _resident_bytes(self) -> int:
-        slot = self._open_slot()
-        return (
-            isolation_evidence.memory_bytes(slot.descendants())
-            if slot.cgroup is None
-            else super()._resident_bytes()
-        )
-
-
-GvisorSandbox.process = _GvisorProcess
 
 
 def read_ending_with_log(wait_status: int, log: int, *, not_started: int) -> ProcessExit | None:
