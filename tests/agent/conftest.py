@@ -23,6 +23,7 @@ from computepool.agent.execution.job_environment import prepare_runtime
 from computepool.agent.hardware import probe
 from computepool.agent.hub_link.hub_client import HubClient
 from computepool.agent.main import enrol
+from computepool.agent.owner.owner_console import Watcher
 from computepool.agent.packages.interpreters import PYTHON
 from computepool.agent.packages.pythons import fetchable
 from computepool.agent.sandbox import levels
@@ -104,7 +105,9 @@ async def start_node(
 ) -> AsyncIterator[StartNode]:
     nodes: list[Node] = []
 
-    async def start(*, level: str = "process", limits: AgentLimits = QUICK, **fields: Any) -> Node:
+    async def start(
+        *, level: str = "process", limits: AgentLimits = QUICK, watcher: Watcher | None = None, **fields: Any
+    ) -> Node:
         config = AgentConfig(
             hub_url=fields.pop("hub_url", hub.url), data_dir=data_dir, code=CODE, name="test", limits=limits,
             sandbox=level, gpus=False, **fields,
@@ -119,8 +122,10 @@ async def start_node(
             identity = await enrol(config, machine.profile, client, clock=clock)
         client.identify(identity)
         stop = asyncio.Event()
-        agent = Agent(config, identity, machine, client=client, clock=clock)
-        node = Node(agent, config, stop, asyncio.create_task(agent.run(stop)), machine)
+        agent = Agent(
+            config, identity, machine, client=client, clock=clock, stop=stop, watcher=watcher or Watcher()
+        )
+        node = Node(agent, config, stop, asyncio.create_task(agent.run()), machine)
         nodes.append(node)
         await until(lambda: agent.loop.last_contact is not None or node.task.done())
         return node

@@ -76,7 +76,9 @@ def test_a_full_account_is_told_and_a_job_that_has_no_room_says_so(run: Run, tmp
             sam.artifacts.put_bytes(os.urandom(2 * MB), name="more")
         # What jobs make may go beyond, by half of the quota.
         for function, size in ((make_output, 4 * MB), (long_result, 4 * MB)):
-            with pytest.raises(JobFailed, match="cannot be kept: The submitter's account keeps 3") as failed:
+            with pytest.raises(
+                JobFailed, match="cannot be stored: The submitter's account keeps 3"
+            ) as failed:
                 sam.submit(function, size).result(timeout=60)
             assert failed.value.reason == "output_limit"
         assert sam.submit(make_output, 2 * MB).result(timeout=60) == 2 * MB

@@ -146,7 +146,7 @@ def test_a_start_that_is_refused_changes_nothing(node: Lent, pool: Pool, run: Ru
     first_start(node, pool, "--name", "kept", "--cores", 1)
     before = saved_options.load(node_folder(data_folder()))
     refused: list[tuple[tuple[str, ...], str]] = [
-        (("--cores", "2"), "Another agent runs"),
+        (("--cores", "2"), "Another agent already runs"),
         (("--cores", "-1"), "cores must be more than 0"),
         (("--reset", "corse"), "'corse' is no option that is kept: hub, name, tag"),
     ]

@@ -49,4 +49,4 @@ def test_a_damaged_file_is_refused(ground: Path) -> None:
     (ground / "runtime.tar").write_bytes(b"no tar" * 1000)
     ran = CliRunner().invoke(app, ["import", str(ground / "runtime.tar"), "--data", str(ground)])
     assert ran.exit_code != 0
-    assert "no exported runtime" in str(ran.exception)
+    assert "not an exported runtime" in str(ran.exception)

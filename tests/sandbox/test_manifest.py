@@ -101,7 +101,7 @@ def test_what_is_no_program_needs_nothing(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ the store
 def _made(cache: Path, content: str, *, facts: dict[str, object] | None = None) -> Runtime:
     store = runtime.open_store(cache)
-    with runtime.locked(store), runtime.building_folder(store) as folder:
+    with runtime.lock(store), runtime.building_folder(store) as folder:
         (folder / runtime._FACTS).parent.mkdir(parents=True)
         (folder / runtime._FACTS).write_text(json.dumps({**(facts or FACTS), "own_libraries": False}))
         (folder / "usr" / "content").write_text(content)
@@ -181,7 +181,7 @@ def test_hostile_archives_are_refused(tmp_path: Path, members: list[tarfile.TarI
     with tarfile.open(tmp_path / "x.tar", "w") as written:
         for member in members:
             written.addfile(member, io.BytesIO())
-    with pytest.raises(SandboxError, match=r"no exported runtime|changed on its way"):
+    with pytest.raises(SandboxError, match=r"not an exported runtime|changed on its way"):
         archive.read(tmp_path / "cache", tmp_path / "x.tar", WISH)
     assert not list(tmp_path.rglob("evil"))
     assert not Path("/tmp/evil").exists()
@@ -190,5 +190,5 @@ def test_hostile_archives_are_refused(tmp_path: Path, members: list[tarfile.TarI
 
 def test_garbage_is_no_archive(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(b"no tar" * 1000)
-    with pytest.raises(SandboxError, match="no exported runtime"):
+    with pytest.raises(SandboxError, match="not an exported runtime"):
         archive.read(tmp_path / "cache", tmp_path / "x.tar", WISH)

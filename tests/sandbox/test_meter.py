@@ -145,13 +145,13 @@ def test_a_look_at_a_full_folder_stops_at_the_first_entry(
     monkeypatch.setattr(os, "scandir", Counted)
     monkeypatch.setattr(os, "listdir", listdir)
     assert not collect.is_empty(workdir / OUTPUTS)
-    assert not folders._untouched(workdir)
+    assert not folders._is_untouched(workdir)
     monkeypatch.undo()
     assert looked <= 4
     for number in range(2_000):
         (workdir / str(number)).unlink()
-    assert not folders._untouched(workdir)
+    assert not folders._is_untouched(workdir)
     for number in range(2_000):
         (workdir / OUTPUTS / str(number)).unlink()
-    assert folders._untouched(workdir)
+    assert folders._is_untouched(workdir)
     assert collect.is_empty(workdir / OUTPUTS)

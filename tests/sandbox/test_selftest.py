@@ -146,7 +146,7 @@ def test_gvisor_in_the_hosts_network_is_noticed(
     )
     report = selftest.report(GvisorSandbox, config)
     assert not report.ok
-    assert {name for name, text in report.attacks if text} >= {"network", "walls"}, report
+    assert {name for name, text in report.attacks if text} >= {"network", "isolation"}, report
 
 
 _SOME = {kind: ["CAP_DAC_OVERRIDE"] for kind in ("bounding", "effective", "permitted")}
@@ -188,7 +188,7 @@ class ClaimsAKernel(BubblewrapSandbox):
 def test_a_sandbox_on_the_hosts_kernel_is_not_taken_for_more(config: SandboxConfig) -> None:
     report = selftest.report(ClaimsAKernel, config)
     assert not report.ok
-    assert {name for name, text in report.attacks if text} == {"kernel", "walls"}
+    assert {name for name, text in report.attacks if text} == {"kernel", "isolation"}
 
 
 def test_closed_cache_folder_is_said_with_the_remedy(config: SandboxConfig, ground: Path) -> None:

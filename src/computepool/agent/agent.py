@@ -1,4 +1,4 @@
-"""One running agent: every part made once, wired together, started, and taken down in the right order."""
+"""A running agent: makes its parts, starts them, and stops them in the right order."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from typing import Any
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentConfig
-from computepool.agent.execution.attempts import Attempt, OutputSink
+from computepool.agent.execution.attempt_table import AttemptTable
+from computepool.agent.execution.attempts import Attempt
 from computepool.agent.execution.executor import Executor
 from computepool.agent.execution.job_calls import CallRelay
 from computepool.agent.execution.job_environment import JobEnvironment
-from computepool.agent.execution.lanes import Slots
+from computepool.agent.execution.job_logs import JobLogs, OutputSink
+from computepool.agent.execution.lanes import LaneCpus
 from computepool.agent.execution.logs import LogShipper
 from computepool.agent.execution.processes import ProcessRunner
 from computepool.agent.hardware.benchmark import Benchmark
@@ -33,6 +35,7 @@ from computepool.agent.hub_link.reporter import Reporter
 from computepool.agent.network.egress import Egress
 from computepool.agent.owner.control import ControlServer
 from computepool.agent.owner.manifest import manifest
+from computepool.agent.owner.owner_console import Watcher
 from computepool.agent.owner.owner_rules import OwnerRules
 from computepool.agent.packages.builder import Builder
 from computepool.agent.packages.environments import Environments, find_uv
@@ -58,18 +61,14 @@ from computepool.core.resources import NodeState
 from computepool.protocol.nodes.nodes import Profile
 
 _log = logging.getLogger(__name__)
-#: The owner of the machine waits for it at a terminal.
+#: The owner waits for it at a terminal.
 _NAME_TIMEOUT_S = 2.0
 _HUB_KNOWS = (NodeStatus.COOLING_OFF, NodeStatus.OWNER_ONLY, NodeStatus.FLOOR_ABOVE_PRICE)
 
 
-def _egress(config: AgentConfig) -> Egress:
-    return Egress(config.work_dir, limits=config.limits, private=parse_networks(config.net_private))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What the agent found out about its machine before it starts."""
+    """What the agent learned about its machine before starting."""
 
     sandbox: Sandbox
     runtime: Runtime | None
@@ -78,9 +77,6 @@ class Machine:
 
 
 class Agent:
-    _owner_name = ""
-    _leaving = False  #: the owner said so: when it ends, it leaves the pool
-
     def __init__(
         self,
         config: AgentConfig,
@@ -89,135 +85,67 @@ class Agent:
         *,
         client: HubClient,
         clock: AgentClock,
+        stop: asyncio.Event,
+        watcher: Watcher,
     ) -> None:
         limits = config.limits
         self._config, self._identity, self._machine = config, identity, machine
-        self._client, self._clock = client, clock
+        self._client, self._clock, self._stop, self._watcher = client, clock, stop, watcher
         self._started_at = clock.steady()
-        volumes.sweep(config.work_dir)
-        for leftover in config.work_dir.glob("*"):  # Of an agent that was killed; its jobs died with it.
-            remove_tree(leftover)
-        self.loop = NodeLoop(
-            client,
-            self._make_gatekeeper(),
-            machine.profile,
-            boot_id=clock.entropy(12).hex(),
-            clock=clock,
-            limits=limits,
-        )
-        self._shipper = LogShipper(client, clock=clock, limits=limits)
-        self._reporter = Reporter(
-            client,
-            Outbox(config.outbox_dir, clock=clock, age_max_s=limits.outbox_age_max_s),
-            identity,
-            clock=clock,
-            limits=limits,
-            answered=self.loop.on_answered,
-            busy=lambda: bool(self._executor.attempts),
-        )
+        self._owner_name = ""
+        self._leaving = False  #: the owner asked to leave the pool after the last job
+        _clear_work_dir(config)
         self._sweeper = Sweeper()
         self._folders = WorkFolders(config.work_dir, self._sweeper, volumes.Volumes(config.cache_dir))
-        self._slots = self._make_slots()
+        self._egress = Egress(config.work_dir, limits=limits, private=parse_networks(config.net_private))
+        self._fence = Fence()
+        self._table = AttemptTable(remembered_max=limits.remembered_attempts_max)
+        self._shipper = LogShipper(client, clock=clock, limits=limits)
+        self._reporter = self._make_reporter()
+        self._job_environment = JobEnvironment(
+            machine.sandbox,
+            machine.runtime,
+            machine.cards,
+            egress=self._egress if config.network else None,
+            fence=self._fence,
+        )
+        self._artifacts = ArtifactCache(config.cache_dir / "artifacts", client, clock=clock, limits=limits)
+        self._provisions = self._make_provisions()
+        self._pool = WorkerPool(
+            self._job_environment,
+            self._provisions,
+            self._artifacts,
+            folders=self._folders,
+            clock=clock,
+            limits=limits,
+        )
+        self._lane_cpus = self._make_lane_cpus()
         self._executor = self._make_executor()
-        self.loop.attach(self._executor, self._reporter)
-        self.loop.ask_to_save = self._keeper.ask_to_save
         self.benchmark = Benchmark(
             self._job_environment,
             client,
             identity,
+            executor=self._executor,
             work_dir=config.work_dir,
             clock=clock,
-            idle=lambda: not self._executor.attempts,
-            emptied=self._executor.emptied,
         )
-        self.loop.on_measure = self.benchmark.want
         self.result_delivery = ResultDelivery(
             client, identity, data_dir=config.data_dir, clock=clock, limits=limits
         )
-        self.loop.on_result_delivery = self.result_delivery.want
-        self.loop.keyring = self._keyring = Keyring(identity, client, path=config.identity_path, clock=clock)
+        self._keyring = Keyring(identity, client, path=config.identity_path, clock=clock)
+        self.loop = self._make_loop()
         self._control = ControlServer(config.data_dir, self.command)
 
-    def _make_gatekeeper(self) -> Gatekeeper:
-        config, machine = self._config, self._machine
-        return Gatekeeper(
+    def _make_reporter(self) -> Reporter:
+        clock, limits = self._clock, self._config.limits
+        return Reporter(
+            self._client,
+            Outbox(self._config.outbox_dir, clock=clock, age_max_s=limits.outbox_age_max_s),
             self._identity,
-            level=machine.sandbox.level,
-            trusted=config.trusted,
-            cards=len(machine.cards),
-            network=config.network,
-            lends_gpus=config.gpus is True,
-            rules=OwnerRules(config.data_dir),
-            capacity=machine.profile.capacity(),
-        )
-
-    def _make_executor(self) -> Executor:
-        config, machine, clock, limits = self._config, self._machine, self._clock, self._config.limits
-        sink = OutputSink(self._shipper, limits)
-        cache = self._artifacts = ArtifactCache(
-            config.cache_dir / "artifacts", self._client, clock=clock, limits=limits
-        )
-        uploader = Uploader(self._client, clock=clock, limits=limits)
-        job_environment = self._job_environment = self._make_job_environment()
-        provisions = self._provisions = self._make_provisions()
-        self._pool = WorkerPool(
-            job_environment,
-            provisions,
-            cache,
-            sweeper=self._sweeper,
-            folders=self._folders,
             clock=clock,
             limits=limits,
-        )
-        self._keeper = self._make_keeper(cache, uploader, sink)
-        relay = CallRelay(self._client, sink, sweeper=self._sweeper, clock=clock, limits=limits)
-        functions = FunctionRunner(
-            self._pool,
-            cache,
-            uploader,
-            keeper=self._keeper,
-            sink=sink,
-            sweeper=self._sweeper,
-            clock=clock,
-            limits=limits,
-        )
-        processes = ProcessRunner(
-            job_environment,
-            provisions,
-            cache,
-            uploader=uploader,
-            keeper=self._keeper,
-            sink=sink,
-            folders=self._folders,
-            clock=clock,
-            limits=limits,
-        )
-        return Executor(
-            processes,
-            functions,
-            self._pool,
-            relay=relay,
-            shipper=self._shipper,
-            meter=GpuMeter(machine.cards),
-            clock=clock,
-            limits=limits,
-            on_ending=self.loop.on_ending,
-            slots=self._slots,
-        )
-
-    def _make_job_environment(self) -> JobEnvironment:
-        """What the hub says of time and of this node's address reaches what jobs run in."""
-        machine, egress = self._machine, _egress(self._config)
-        self._egress = egress
-        self._fence = Fence()
-        self.loop.on_renewed = self._fence.set_deadline
-        self.loop.on_seen_from = egress.near.note_public_address
-        return JobEnvironment(
-            machine.sandbox,
-            machine.runtime,
-            machine.cards,
-            egress=egress if self._config.network else None,
-            fence=self._fence,
+            on_answer=lambda attempt_id, _: self._table.settle(attempt_id),
+            is_busy=lambda: bool(self._table.active),
         )
 
     def _make_provisions(self) -> Provisions:
@@ -230,41 +158,109 @@ class Agent:
         offered = machine.profile.fetches_python
         return Provisions(Pythons(config, builder, offered=offered, runtime=machine.runtime), environments)
 
-    def _make_keeper(self, cache: ArtifactCache, uploader: Uploader, sink: OutputSink) -> CheckpointKeeper:
-        return CheckpointKeeper(
-            self._client,
-            self._identity,
-            cache,
-            uploader=uploader,
-            sink=sink,
-            sweeper=self._sweeper,
-            clock=self._clock,
-            limits=self._config.limits,
-        )
-
-    def _make_slots(self) -> Slots:
+    def _make_lane_cpus(self) -> LaneCpus:
         config, owner = self._config, self._identity.owner
         cores = self._machine.profile.cores
         ids = lent_ids(usable_ids(), cores, seed=str(config.data_dir))
 
         def may_stretch(attempt: Attempt) -> bool:
-            # What others run is paid by its time, and held against other nodes' times: it gets what it asked for.
+            # Jobs of others are billed and compared by their time, so they get exactly what they asked for.
             return attempt.grant.account_id == owner if config.elastic is None else config.elastic
 
-        return Slots(Cpus(ids, cores), may_stretch=may_stretch)
+        return LaneCpus(Cpus(ids, cores), may_stretch=may_stretch)
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set or the node is drained. Raises Unauthenticated when the hub has removed the node."""
-        self._stop = stop
+    def _make_executor(self) -> Executor:
+        client, clock, limits = self._client, self._clock, self._config.limits
+        uploader = Uploader(client, clock=clock, limits=limits)
+        logs = JobLogs(self._shipper, limits)
+        keeper = CheckpointKeeper(
+            client,
+            self._identity,
+            self._artifacts,
+            uploader=uploader,
+            logs=logs,
+            sweeper=self._sweeper,
+            clock=clock,
+            limits=limits,
+        )
+        relay = CallRelay(client, sweeper=self._sweeper, clock=clock, limits=limits)
+        sink = OutputSink(logs, keeper, relay)
+        processes = ProcessRunner(
+            self._job_environment,
+            self._provisions,
+            self._artifacts,
+            uploader=uploader,
+            keeper=keeper,
+            sink=sink,
+            folders=self._folders,
+            clock=clock,
+            limits=limits,
+        )
+        functions = FunctionRunner(
+            self._pool,
+            self._artifacts,
+            uploader,
+            keeper=keeper,
+            sink=sink,
+            sweeper=self._sweeper,
+            clock=clock,
+            limits=limits,
+        )
+        return Executor(
+            processes,
+            functions,
+            self._pool,
+            keeper=keeper,
+            relay=relay,
+            shipper=self._shipper,
+            reporter=self._reporter,
+            watcher=self._watcher,
+            meter=GpuMeter(self._machine.cards),
+            lane_cpus=self._lane_cpus,
+            table=self._table,
+            clock=clock,
+            limits=limits,
+        )
+
+    def _make_loop(self) -> NodeLoop:
+        config, machine = self._config, self._machine
+        gatekeeper = Gatekeeper(
+            self._identity,
+            level=machine.sandbox.level,
+            trusted=config.trusted,
+            cards=len(machine.cards),
+            network=config.network,
+            lends_gpus=config.gpus is True,
+            rules=OwnerRules(config.data_dir),
+            capacity=machine.profile.capacity(),
+        )
+        return NodeLoop(
+            self._client,
+            gatekeeper,
+            machine.profile,
+            table=self._table,
+            executor=self._executor,
+            reporter=self._reporter,
+            keyring=self._keyring,
+            benchmark=self.benchmark,
+            result_delivery=self.result_delivery,
+            fence=self._fence,
+            nearby=self._egress.near,
+            watcher=self._watcher,
+            paused=config.paused_path.exists(),
+            clock=self._clock,
+            limits=config.limits,
+        )
+
+    async def run(self) -> None:
+        """Run until `stop` is set or the node is drained. Raises Unauthenticated if the hub has removed the node."""
         helpers = [
             asyncio.create_task(part.run())
             for part in (self._reporter, self._shipper, self.benchmark, self.result_delivery)
         ]
         await self._keyring.resume()
-        if self._config.paused_path.exists():
-            self.loop.local_state = NodeState.PAUSED
         main = asyncio.create_task(self.loop.run())
-        stopping = asyncio.create_task(stop.wait())
+        stopping = asyncio.create_task(self._stop.wait())
         try:
             await self._control.start()
             done, _ = await asyncio.wait([main, stopping, *helpers], return_when=asyncio.FIRST_COMPLETED)
@@ -272,12 +268,12 @@ class Agent:
                 task.result()
             if stopping in done:
                 _log.info("stopping: giving back what has not started")
-                self.loop.watcher.say("Stopping: what runs is given back, and runs elsewhere.")
+                self._watcher.show("Stopping: running jobs are given back and run elsewhere.")
                 main.cancel()
             await self.loop.wind_down()
             if self._leaving:
                 await departure.leave(self._client, self._config)
-                self.loop.watcher.say("Left the pool.")
+                self._watcher.show("Left the pool.")
         finally:
             await self._control.close()
             for task in (main, stopping, *helpers):
@@ -300,7 +296,7 @@ class Agent:
         if word == "clear_cache":
             return self._clear_cache()
         try:
-            if word == "pause":  # First on the disk: a pause that a restart forgets is none.
+            if word == "pause":  # Saved first: a pause must survive a restart.
                 write_private(self._config.paused_path, b"")
                 self.loop.set_local_state(NodeState.PAUSED)
             elif word == "resume":
@@ -311,11 +307,11 @@ class Agent:
             elif word in ("leave", "leave_now"):
                 self._leave(now=word == "leave_now")
         except OSError as error:
-            return {"error": f"That cannot be kept here: {error}."}
+            return {"error": f"The change could not be saved: {error}."}
         return self.status()
 
     def _leave(self, *, now: bool) -> None:
-        """When the last job has ended and is reported; or at once, and what runs is given back."""
+        """Leave once the last job is reported; with `now`, at once, giving back running jobs."""
         self._leaving = True
         self.loop.set_local_state(NodeState.DRAINING)
         if now:
@@ -331,13 +327,13 @@ class Agent:
             until_ms = await self._keyring.rekey()
         except ComputePoolError as error:
             return {"error": error.detail}
-        except OSError as error:  # The new key is kept before the hub hears of it, or nothing is changed.
-            return {"error": f"A new key cannot be kept here: {error}."}
+        except OSError as error:  # The new key is saved before the hub learns of it, so nothing has changed.
+            return {"error": f"The new key could not be saved: {error}."}
         return {"node_id": self._identity.node_id, "old_accepted_until_ms": until_ms}
 
     async def _status_with_name(self) -> dict[str, Any]:
-        """With the name of its owner, which only the hub knows; asked for once, and not for long."""
-        if not self._owner_name and self._connected():
+        """The status with the owner's name, which only the hub knows. It is fetched once, with a short timeout."""
+        if not self._owner_name and self._is_connected():
             with contextlib.suppress(ComputePoolError, TimeoutError):
                 async with asyncio.timeout(_NAME_TIMEOUT_S):
                     self._owner_name = (await self._client.own_node()).owner_name
@@ -357,7 +353,7 @@ class Agent:
             "state": self._status().label,
             "level": self._machine.sandbox.level.label,
             "network": self._config.network,
-            "connected": self._connected(),
+            "connected": self._is_connected(),
             "last_contact_s": None if contact is None else round(seen_now - contact, 1),
             "last_error": loop.last_error,
             "clock_offset_ms": self._client.offset_ms,
@@ -373,8 +369,8 @@ class Agent:
                 }
                 for lane, head in self._executor.lanes()
             ],
-            "cpus": list(self._slots.cpus.lent),
-            "cpus_free": list(self._slots.cpus.free),
+            "cpus": list(self._lane_cpus.cpus.lent),
+            "cpus_free": list(self._lane_cpus.cpus.free),
             "waiting": self._executor.waiting,
             "unreported": self._reporter.waiting,
             "workers": len(self._pool),
@@ -383,13 +379,13 @@ class Agent:
             "why_idle": self._why_idle(),
         }
 
-    def _connected(self) -> bool:
+    def _is_connected(self) -> bool:
         contact = self.loop.last_contact
         return contact is not None and self._clock.boot_time() - contact < self.loop.lease.lease_ms / 1000
 
     def _status(self) -> NodeStatus:
-        """The same word as at the hub, also for what only the hub knows: the price, and how its jobs ended."""
-        rest = rest_reason(self.loop.state, Contact(heard=self._connected()), cooling=False)
+        """The same status that the hub shows, including what only the hub knows: prices, and how jobs ended."""
+        rest = rest_reason(self.loop.state, Contact(heard=self._is_connected()), cooling=False)
         if rest is None and self.loop.hub_status in _HUB_KNOWS:
             return NodeStatus(self.loop.hub_status)
         return node_status(rest, banned=False, floor_met=True, jobs=len(self._executor.attempts))
@@ -411,4 +407,11 @@ class Agent:
             )
         if (status := self._status()) in _HUB_KNOWS:
             return status_sentence(status)
-        return "No queued job fits this node now; `pool node why` shows what is waiting and why not here."
+        return "No queued job fits this node now; `pool node why` shows which jobs wait and why they do not run here."
+
+
+def _clear_work_dir(config: AgentConfig) -> None:
+    """Remove what an agent that was killed left behind; its jobs died with it."""
+    volumes.sweep(config.work_dir)
+    for leftover in config.work_dir.glob("*"):
+        remove_tree(leftover)

@@ -1,4 +1,4 @@
-"""The only place where the agent reads clocks and draws randomness, so that tests can replace both."""
+"""The only place where the agent reads clocks and random numbers, so that tests can replace both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The owner's decisions about a node, and every limit of the agent by name. Values only."""
+"""The options of a node, and every limit of the agent by name. Values only."""
 
 from __future__ import annotations
 
@@ -26,17 +26,16 @@ class AgentLimits:
     """Named maximums and periods. Tests scale them down; owners rarely need to touch them."""
 
     # logs
-    log_bytes_max: int = (
-        5_000_000  #: sent per attempt, LOG_SENT_MIN at least; the rest is dropped, and a line says so
-    )
+    #: Sent per attempt, LOG_SENT_MIN at least; the rest is dropped, and a line says so.
+    log_bytes_max: int = 5_000_000
     output_bytes_max: int = 256 * MIB  #: an attempt that writes more to stdout and stderr is ended
     log_chunk_max: int = 64 * KIB
-    log_pending_chunks_max: int = 1_024  #: from so many on, the order of the two streams is not kept
+    log_pending_chunks_max: int = 1_024  #: beyond this, the order of the two streams is not kept
     log_flush_s: float = 0.2
     log_request_chunks_max: int = 256
     log_request_chars_max: int = 1 * MIB
     log_inline_chars_max: int = 128 * KIB  #: the last output of an attempt travels with its report up to this
-    log_inline_chunks_max: int = 32  #: and in at most so many pieces
+    log_inline_chunks_max: int = 32  #: and in at most this many chunks
     # results and outputs
     outputs_max: int = 1_000
     outputs_bytes_max: int = 20 * GIB
@@ -72,7 +71,7 @@ class AgentLimits:
     request_timeout_s: float = 60.0
     poll_slack_s: float = 15.0  #: a parked poll may take this much longer than it asked for
     first_wait_ms: int = 0  #: the first poll comes back at once: it brings the hub's intervals
-    busy_gap_s: float = 0.02  #: between requests while there is work to go on with: fewer, fuller ones
+    busy_gap_s: float = 0.02  #: between requests while attempts run: fewer, fuller ones
     idle_pause_s: float = 0.5  #: between polls that the hub answers early with nothing in them
     # attempts
     tick_s: float = 0.1
@@ -82,13 +81,12 @@ class AgentLimits:
     give_back_after_s: float = 0.5  #: a head that runs longer does not keep those behind it waiting
     give_back_unstarted_s: float = 3.0  #: the same for one whose worker, packages or inputs take that long
     patrol_s: float = 1.0
-    load_detail_s: float = 120.0  #: while an attempt is younger, looks between two words are told, too
+    load_detail_s: float = 120.0  #: younger attempts also report samples between two polls
     # what the owner sees
     console_lines_max: int = 8  #: about jobs in a terminal, in each window; the rest is counted
     console_window_s: float = 2.0
-    agent_log_bytes: int = (
-        5_000_000  #: of the log in the node's folder, before it begins anew; one more is kept
-    )
+    #: Of the log in the node's folder, before it begins anew; one more is kept.
+    agent_log_bytes: int = 5_000_000
     # warm workers
     workers_max: int = 64
     worker_idle_s: float = 60.0
@@ -107,9 +105,8 @@ class AgentLimits:
     net_ipv6_site_bits: int = 56  #: providers hand out IPv6 in such blocks: one of them is one household
     # environments
     environments_max: int = 32
-    environments_bytes_max: int = (
-        50 * GIB
-    )  #: of all together; those that were not used for the longest time go
+    #: Of all together; those that were not used for the longest time go.
+    environments_bytes_max: int = 50 * GIB
     environment_bytes_max: int = 12 * GIB  #: of one, and of what its installation writes
     environment_install_s: float = 900.0
     environment_memory_mb: int = 2_048  #: for its installation, as the next three
@@ -151,9 +148,8 @@ class AgentConfig:
     package_index: str = ""  #: address of the index that jobs' packages come from; empty: uv's own
     package_index_hosts: tuple[str, ...] = ()  #: host:port of its files; none: those that the index names
     fetch_python: bool = False  #: run jobs with other minor versions of Python, which uv downloads
-    python_mirror: str = (
-        ""  #: where uv gets them: an address, or a list of downloads (.json); empty: uv's own
-    )
+    #: Where uv gets them: an address, or a list of downloads (.json); empty: uv's own.
+    python_mirror: str = ""
     kept: tuple[str, ...] = ()  #: fields whose values are those of an earlier start (saved_options.py)
     limits: AgentLimits = AgentLimits()
 
@@ -165,18 +161,22 @@ class AgentConfig:
         for name, value in (("cores", self.cores), ("ram_mb", self.ram_mb), ("disk_mb", self.disk_mb)):
             if value is not None and value <= 0:
                 raise BadRequest(f"{name} must be more than 0.", field=name)
-        try:
-            self.stated_place()
-        except ValueError as error:
-            raise BadRequest(f"{error}.", field="place") from error
-        try:
-            parse_networks(self.net_private)
-        except ValueError as error:
-            raise BadRequest(f"{error}.", field="net_private") from error
-        self._check_package_index()
+        for field_name, parse in (
+            ("place", self.stated_place),
+            ("net_private", lambda: parse_networks(self.net_private)),
+            ("package_index", self._parse_package_index),
+        ):
+            try:
+                parse()
+            except ValueError as error:
+                raise BadRequest(f"{error}.", field=field_name) from error
+        if "@" in self.package_index:  # Installations of untrusted jobs use it.
+            raise BadRequest(
+                "The package index must not contain a user name or password.", field="package_index"
+            )
         if self.python_mirror and "://" not in self.python_mirror and not self._is_list(self.python_mirror):
             raise BadRequest(
-                "The mirror of Pythons is an address, or the full path of a list of downloads (.json).",
+                "The Python mirror must be a URL, or the full path of a download list (.json).",
                 field="python_mirror",
             )
 
@@ -184,16 +184,10 @@ class AgentConfig:
     def _is_list(mirror: str) -> bool:
         return mirror.startswith("/") and mirror.endswith(".json")
 
-    def _check_package_index(self) -> None:
-        try:
-            parse_targets(self.package_index_hosts)
-            if self.package_index:
-                target_of(self.package_index)
-        except ValueError as error:
-            raise BadRequest(f"{error}.", field="package_index") from error
-        if "@" in self.package_index:
-            # Installations of strangers' jobs use it.
-            raise BadRequest("Name the package index without a user and a password.", field="package_index")
+    def _parse_package_index(self) -> None:
+        parse_targets(self.package_index_hosts)
+        if self.package_index:
+            target_of(self.package_index)
 
     def stated_place(self) -> tuple[float, float] | None:
         return parse_place(self.place) if self.place else None
@@ -208,7 +202,7 @@ class AgentConfig:
 
     @property
     def paused_path(self) -> Path:
-        """Is there while the owner wants no new jobs, also after a restart."""
+        """Exists while the owner has paused the node, also across restarts."""
         return self.data_dir / "paused"
 
     @property
@@ -225,6 +219,6 @@ class AgentConfig:
 
 
 def prepare_data_dir(path: Path) -> None:
-    """Make the agent's folder. As root every job has a uid of its own and must be able to walk through it."""
+    """Create the agent's folder. A root agent gives each job its own uid, which must be able to traverse it."""
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o711 if os.geteuid() == 0 else 0o700)

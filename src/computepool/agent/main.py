@@ -1,4 +1,4 @@
-"""Starting a node: find out what the machine is, become known to the hub once, then run until told to stop."""
+"""Start-up of a node: inspects the machine, enrols it once, then runs the agent until it is stopped."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def run(config: AgentConfig, *, console: bool = False) -> None:
     watcher = OwnerConsole(clock=SystemAgentClock(), limits=config.limits) if console else Watcher()
     if console:
         owner_console.log_to_file(config.data_dir, watcher, limits=config.limits, format=_FORMAT)
-        watcher.say("Looking at this machine, and testing its sandbox ...")
+        watcher.show("Checking this machine and testing its sandbox ...")
     else:
         plain_log.configure(logging.INFO, format=_FORMAT)
     logging.getLogger("httpx2").setLevel(logging.WARNING)
@@ -90,7 +90,7 @@ def inspect(config: AgentConfig) -> Machine:
     )
     sandbox = levels.make(chosen.level, sandbox_config)
     if reason := card_test.reason_against(sandbox, runtime, hardware.cards, work_dir=config.work_dir):
-        _log.warning("graphics cards are not lent at the level %s: %s", chosen.level.label, reason)
+        _log.warning("not lending graphics cards at level %s: %s", chosen.level.label, reason)
         hardware = dataclasses.replace(hardware, cards=())
     profile = probe.profile(
         config,
@@ -130,11 +130,9 @@ async def _run(config: AgentConfig, identity: Identity | None, machine: Machine,
             return
         identity = enrolment.result()
     saved_options.save(config)
-    agent = Agent(config, identity, machine, client=client, clock=clock)
-    if isinstance(watcher, OwnerConsole):
-        agent.loop.watcher = watcher
-        await watcher.greet(config, machine.profile, identity=identity, client=client)
-    await agent.run(stop)
+    agent = Agent(config, identity, machine, client=client, clock=clock, stop=stop, watcher=watcher)
+    await watcher.greet(config, machine.profile, identity=identity, client=client)
+    await agent.run()
 
 
 async def enrol(config: AgentConfig, profile: Profile, client: HubClient, *, clock: AgentClock) -> Identity:
@@ -157,7 +155,7 @@ async def enrol(config: AgentConfig, profile: Profile, client: HubClient, *, clo
             raise Conflict(f"The node could not be enrolled: {error.detail}") from error
         except ComputePoolError as error:
             raise type(error)(f"The node could not be enrolled: {error.detail}", field=error.field) from error
-    identity = identities.enrolled(reply, key, hub_url=client.url)
+    identity = identities.from_reply(reply, key, hub_url=client.url)
     identities.save(identity, config.identity_path)
     key_path.unlink(missing_ok=True)
     client.identify(identity)
@@ -180,7 +178,7 @@ def only_agent(data_dir: Path) -> Iterator[None]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock)
-        raise Conflict(f"Another agent runs on {data_dir} already; stop it or use another folder.") from None
+        raise Conflict(f"Another agent already runs on {data_dir}; stop it or use another folder.") from None
     try:
         yield
     finally:

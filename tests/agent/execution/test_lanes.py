@@ -290,7 +290,7 @@ class TestStates:
     async def test_a_pause_that_cannot_be_kept_is_refused(self, hub: FakeHub, start_node: StartNode) -> None:
         node = await start_node()
         (node.config.data_dir / "paused").mkdir()
-        with pytest.raises(BadRequest, match="cannot be kept"):
+        with pytest.raises(BadRequest, match="could not be saved"):
             await asyncio.to_thread(control.call, node.config.data_dir, "pause")
         assert node.agent.status()["state"] == "ready"
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from computepool.agent.config import AgentConfig
-from computepool.agent.execution.load import FIRST_WORD, Load, Untold
+from computepool.agent.execution.load import FIRST_COMPARABLE, Load, UnsentLoads
 from computepool.agent.hardware import probe
 from computepool.agent.hardware.probe import Hardware
 from computepool.core.errors import BadRequest
@@ -38,12 +38,12 @@ def looked(values: list[tuple[int, int, int | None]]) -> list[Load]:
 
 @given(LOOKS, st.booleans())
 def test_few_are_told_with_every_peak(values: list[tuple[int, int, int | None]], young: bool) -> None:
-    untold, loads = Untold(), looked(values)
+    unsent_loads, loads = UnsentLoads(), looked(values)
     for load in loads:
-        untold.add(load)
+        unsent_loads.add(load)
     now = float(len(loads))
-    told = untold.take(now, young=young)
-    worth = [load for load in loads if load.looks >= FIRST_WORD]
+    told = unsent_loads.take(now, young=young)
+    worth = [load for load in loads if load.looks >= FIRST_COMPARABLE]
     assert len(told) <= min(LOADS_MAX, 8 if young else 1)
     assert bool(told) == bool(worth)
     if worth:
@@ -55,13 +55,13 @@ def test_few_are_told_with_every_peak(values: list[tuple[int, int, int | None]],
         )
         assert [load.ago_ms for load in told] == sorted((load.ago_ms for load in told), reverse=True)
         assert told[-1].ago_ms == round((now - worth[-1].at) * 1000)
-    assert untold.take(now, young=young) == [], "nothing is told twice"
+    assert unsent_loads.take(now, young=young) == [], "nothing is told twice"
 
 
 def test_the_first_look_has_nothing_to_compare_with_and_is_not_told() -> None:
-    untold = Untold()
-    untold.add(Load(at=0, cpu_ms=0))
-    assert untold.take(1) == []
+    unsent_loads = UnsentLoads()
+    unsent_loads.add(Load(at=0, cpu_ms=0))
+    assert unsent_loads.take(1) == []
 
 
 def _profile(config: AgentConfig) -> object:

@@ -46,7 +46,7 @@ def test_a_note_is_no_output_of_the_job() -> None:
     for buffer in (plain, noted):
         buffer.feed(STDOUT, b"out\n")
         buffer.feed(STDERR, b"err\n")
-    assert plain.printed() == noted.printed()
+    assert plain.printed_digest() == noted.printed_digest()
     assert (plain.stderr_tail, plain.seen_bytes) == (noted.stderr_tail, noted.seen_bytes)
     texts = [(chunk.stream, chunk.text, chunk.seq) for chunk in noted.take_rest()]
     assert texts[0] == ("stderr", "[Installing packages (six)]\n", 0)
@@ -183,7 +183,7 @@ def test_the_text_that_is_sent_is_the_one_that_is_reported(
             assert arrived.setdefault(chunk.seq, chunk) == chunk, "sent again, it is the same piece"
         if is_lost:
             buffer.untake(chunks)
-    named = buffer.printed()
+    named = buffer.printed_digest()
     buffer.finish()
     arrived |= {chunk.seq or 0: chunk for chunk in buffer.take_rest()}
     assert sorted(arrived) == list(range(len(arrived)))
@@ -197,7 +197,7 @@ def test_of_a_long_output_all_is_reported_and_a_part_sent() -> None:
     data = "é".encode() * 3000
     for start in range(0, len(data), 7):
         buffer.feed("stdout", data[start : start + 7])
-    assert buffer.printed() == PrintedDigest(hashlib.sha256(data).hexdigest(), 3000)
+    assert buffer.printed_digest() == PrintedDigest(hashlib.sha256(data).hexdigest(), 3000)
     buffer.finish()
     chunks = buffer.take_rest()
     assert "".join(chunk.text for chunk in chunks if chunk.stream == "stdout") == "é" * 50

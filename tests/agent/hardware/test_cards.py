@@ -63,7 +63,7 @@ def test_the_doctor_says_whom_the_cards_are_for(config: AgentConfig, monkeypatch
 def test_a_driver_that_runsc_does_not_know_is_named(config: AgentConfig) -> None:
     found = runsc.find()
     assert isinstance(found, runsc.Runsc)
-    known = runsc._answer(found.path, "nvproxy", "list-supported-drivers").split()
+    known = runsc.ask(found.path, "nvproxy", "list-supported-drivers").split()
     assert runsc.nvproxy_reason(found.path, known[0]) == ""
     assert "1.2.3" in runsc.nvproxy_reason(found.path, "1.2.3")
     assert "no NVIDIA driver" in runsc.nvproxy_reason(found.path, "")

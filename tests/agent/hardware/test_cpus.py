@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from computepool.agent.execution import lanes
-from computepool.agent.execution.lanes import AttemptLane, Slots
+from computepool.agent.execution.lanes import AttemptLane, LaneCpus
 from computepool.agent.hardware.cpus import MILLI, SETTLED_S, Cpus, lent_ids
 from computepool.protocol.jobs.jobs import Needs
 from computepool.protocol.nodes.nodes import RunningAttempt
@@ -115,7 +115,7 @@ def test_a_lane_goes_where_its_worker_is() -> None:
 
 
 def test_a_lane_that_opens_finds_its_ids_given_back_already() -> None:
-    slots = Slots(Cpus((0, 1), 2), may_stretch=lambda _: True)
+    slots = LaneCpus(Cpus((0, 1), 2), may_stretch=lambda _: True)
     long, new = AttemptLane("long"), AttemptLane("new")
     slots.enter(long, 1)
     slots.cpus.stretch(["long"], now=0.0)
@@ -268,7 +268,7 @@ async def test_strangers_get_what_they_pay_for_unless_the_owner_says(
 ) -> None:
     node = await start_node(level="namespace")
     (stranger,) = hub.submit(script(WATCH), account=STRANGER)
-    slots = node.agent._slots
+    slots = node.agent._lane_cpus
     await until(lambda: bool((word := said(hub, stranger)) and word.load and word.load.cpu_percent))
     assert slots.cpus.free  # it has run for seconds, and the other one is idle
     assert len(hub.log_texts[stranger]["stdout"].splitlines()) == 1

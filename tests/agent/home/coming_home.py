@@ -101,7 +101,7 @@ class Home:
         assert self.part is not None
         reply = await self.node.poll(wait_ms=0)
         assert reply.homecoming is not None
-        self.part.want(reply.homecoming)
+        self.part.request(reply.homecoming)
         return reply.homecoming
 
     async def kill(self) -> None:

@@ -76,7 +76,7 @@ async def test_a_file_that_the_hub_lost_comes_when_it_is_back(
         while not (view := (await hub.admin.get(f"/groups/{group}")).json())["home"]["reason"]:
             await home.tell()
             await asyncio.sleep(0.02)
-    assert view["home"]["reason"] == "1 of 2 files cannot be read at the hub now."
+    assert view["home"]["reason"] == "1 of 2 files are not available at the hub now."
     assert home.folders() == [], "it is not whole"
     (tmp_path / "lost").rename(blob)
     await home.arrived(group)
@@ -120,8 +120,8 @@ async def test_a_hub_cannot_name_folders_outside_home(hub: HubDouble, home: Home
     for other in others:
         other.mkdir()
     assert home.part is not None
-    home.part.want(["grp_1"])
-    home.part.want(["grp_1", "../../mine", "*", "", "x" * 65])
+    home.part.request(["grp_1"])
+    home.part.request(["grp_1", "../../mine", "*", "", "x" * 65])
     assert home.part.under_way == ["grp_1"]
     await until(lambda: home.part is not None and home.part.under_way == [])
     assert [other.exists() for other in others] == [True, False]

@@ -101,7 +101,7 @@ async def test_a_full_disk_is_told_and_asking_again_verifies_what_is_there(
     assert (await home.arrived(group))["home"]["reason"] is None
     events = (await hub.admin.get("/events", params={"limit": 500})).json()["events"]
     told = [event["data"]["reason"] for event in events if event["action"] == "group.home_trouble"]
-    assert "other bytes than" in told[-1]
+    assert "does not match its digest" in told[-1]
     [folder] = home.folders()
     assert (folder / "files" / "a" / "deep" / "er" / "file.txt").read_bytes() == b"x" * 10_000
 

@@ -80,8 +80,8 @@ class Desk:
             IDENTITY,
             clock=self.clock,
             limits=limits,
-            answered=self.answers.__setitem__,
-            busy=lambda: busy,
+            on_answer=self.answers.__setitem__,
+            is_busy=lambda: busy,
         )
 
     async def __aenter__(self) -> Desk:
@@ -101,7 +101,7 @@ async def test_what_finishes_meanwhile_travels_together(tmp_path: Path) -> None:
     async with Desk(tmp_path) as desk:
         for number in range(1200):
             desk.reporter.add(report(f"a{number}"))
-        await desk.reporter.flushed()
+        await desk.reporter.wait_until_flushed()
         assert [len(request.reports) for request in desk.hub.requests] == [500, 500, 200]
         assert len(desk.answers) == 1200
         assert list(tmp_path.iterdir()) == []
@@ -112,7 +112,7 @@ async def test_large_results_are_split(tmp_path: Path) -> None:
     async with Desk(tmp_path) as desk:
         for number in range(40):
             desk.reporter.add(report(f"a{number}", "x" * 250_000))
-        await desk.reporter.flushed()
+        await desk.reporter.wait_until_flushed()
         sizes = [sum(len(item.result or "") for item in request.reports) for request in desk.hub.requests]
         assert max(sizes) <= desk.reporter._limits.batch_bytes_max
         assert sum(sizes) == 40 * 250_000
@@ -122,7 +122,7 @@ async def test_sent_again_until_the_hub_is_back(tmp_path: Path) -> None:
     async with Desk(tmp_path) as desk:
         desk.hub.errors = [Unavailable()] * 4
         desk.reporter.add(report("a"), [LogText(attempt_id="a", stream="stdout", text="hi")])
-        await desk.reporter.flushed()
+        await desk.reporter.wait_until_flushed()
         assert len(desk.hub.requests) == 5
         assert {len(request.logs) for request in desk.hub.requests} == {1}
 
@@ -137,7 +137,7 @@ async def test_long_output_goes_ahead_of_its_report_whole(tmp_path: Path) -> Non
     assert again.reporter.load() == ["a"]
     async with again:
         again.hub.errors = [Unavailable()] * 3
-        await again.reporter.flushed()
+        await again.reporter.wait_until_flushed()
     assert sorted({text.seq or 0 for text in again.hub.logs_seen}) == list(range(40))
     assert [request.logs for request in again.hub.requests] == [[]]
     assert again.answers == {"a": Verdict.ACCEPTED}
@@ -149,7 +149,7 @@ async def test_only_the_unreadable_report_is_given_up(tmp_path: Path) -> None:
         desk.hub.poison = {"a3"}
         for number in range(6):
             desk.reporter.add(report(f"a{number}"))
-        await desk.reporter.flushed()
+        await desk.reporter.wait_until_flushed()
         assert desk.answers == {f"a{n}": None if n == 3 else Verdict.ACCEPTED for n in range(6)}
         assert list(tmp_path.iterdir()) == []
 
@@ -159,7 +159,7 @@ async def test_a_report_without_an_answer_stays(tmp_path: Path) -> None:
         desk.hub.silent = {"a1"}
         for number in range(3):
             desk.reporter.add(report(f"a{number}"))
-        await desk.reporter.flushed()
+        await desk.reporter.wait_until_flushed()
         assert desk.answers == dict.fromkeys(["a0", "a2", "a1"], Verdict.ACCEPTED)
         assert len(desk.hub.requests) == 2
 
@@ -176,7 +176,7 @@ async def test_another_start_takes_over(tmp_path: Path) -> None:
     second.clock.ahead_ms = 5_000
     assert second.reporter.load() == [f"a{number}" for number in range(5)]
     async with second:
-        await second.reporter.flushed()
+        await second.reporter.wait_until_flushed()
     assert all(5_000 <= item.ended_ago_ms < 60_000 for item in second.hub.requests[0].reports)
     assert list(tmp_path.iterdir()) == []
 
@@ -212,5 +212,5 @@ async def test_while_busy_requests_keep_their_distance(tmp_path: Path) -> None:
         started = desk.clock.steady()
         for number in range(10):
             desk.reporter.add(report(f"a{number}"))
-            await desk.reporter.flushed()
+            await desk.reporter.wait_until_flushed()
         assert desk.clock.steady() - started > 8 * QUICK.busy_gap_s

@@ -102,7 +102,7 @@ async def test_time_asleep_counts_for_the_lease_and_for_nothing_else(
     def wake_after(time_s: float) -> None:
         nonlocal slept_s
         slept_s += time_s
-        node.agent.loop._fence()
+        node.agent.loop._stop_unrenewed()
         node.agent._executor.tick()
 
     attempts = [

@@ -155,8 +155,8 @@ class TestTheProxy:
             assert "Proxy-" not in head
             assert proxy.received > 2 * len(BODY)
             assert 0 < proxy.sent < 500
-            assert proxy.take() == (proxy.received, proxy.sent)
-            assert proxy.used() == (0, 0)
+            assert proxy.take_bytes_used() == (proxy.received, proxy.sent)
+            assert proxy.bytes_used() == (0, 0)
 
     @pytest.mark.parametrize(
         "where", ["other.test:{port}", "site.test:{other}", "127.0.0.1:{port}", "a.site.test:{port}"]
@@ -188,7 +188,7 @@ class TestTheProxy:
         async with proxied(folder, f"site.test:{host.port}", names=Names(addresses), private=()) as proxy:
             answer = await say(proxy, connect(f"site.test:{host.port}"))
             assert answer.startswith(b"HTTP/1.1 403 ")
-            assert b"which jobs do not reach" in answer
+            assert b"which jobs cannot reach" in answer
         assert host.connections == 0
 
     async def test_a_listed_address_of_ones_own_is_refused_too(self, folder: Path, host: Host) -> None:
@@ -213,7 +213,7 @@ class TestTheProxy:
         ):
             tunnels = await self._tunnels(proxy, host)
             assert (await say(proxy, connect(f"127.0.0.1:{host.port}"))).startswith(
-                b"HTTP/1.1 503 The job has 3"
+                b"HTTP/1.1 503 The job has reached its limit of 3"
             )
             for _, writer in tunnels:
                 writer.close()

@@ -24,9 +24,9 @@ LINES = dataclasses.replace(QUICK, console_lines_max=5, console_window_s=0.5)
 
 @pytest.mark.soak
 async def test_many_jobs_are_few_lines(hub: FakeHub, start_node: StartNode) -> None:
-    node = await start_node()
     out = io.StringIO()
-    node.agent.loop.watcher = OwnerConsole(clock=SystemAgentClock(), limits=LINES, stream=out)
+    console = OwnerConsole(clock=SystemAgentClock(), limits=LINES, stream=out)
+    await start_node(watcher=console)
     attempts = hub.submit(function(abs), [payload(-1)] * 200)
     await until(lambda: all(attempt in hub.reports for attempt in attempts))
     await until(lambda: "more succeeded" in out.getvalue())
@@ -40,9 +40,9 @@ async def test_many_jobs_are_few_lines(hub: FakeHub, start_node: StartNode) -> N
 
 
 async def test_how_a_job_ended_is_said_in_one_plain_line(hub: FakeHub, start_node: StartNode) -> None:
-    node = await start_node(trusted=("*",))
     out = io.StringIO()
-    node.agent.loop.watcher = OwnerConsole(clock=SystemAgentClock(), limits=QUICK, stream=out)
+    console = OwnerConsole(clock=SystemAgentClock(), limits=QUICK, stream=out)
+    node = await start_node(trusted=("*",), watcher=console)
     (attempt,) = hub.submit(command("sh", "-c", "exit 3"), account="acc_01h_stranger")
     await until(lambda: attempt in hub.reports)
     await until(lambda: " failed" in out.getvalue())
@@ -51,14 +51,14 @@ async def test_how_a_job_ended_is_said_in_one_plain_line(hub: FakeHub, start_nod
     assert "acc_01h" not in out.getvalue()
     assert "3" in ended
     node.agent.command("pause")
-    assert out.getvalue().splitlines()[-1].endswith("Take them again: pool node resume")
+    assert out.getvalue().splitlines()[-1].endswith("To resume: pool node resume")
 
 
 async def test_a_terminal_that_was_closed_costs_no_job(hub: FakeHub, start_node: StartNode) -> None:
-    node = await start_node()
     out = io.StringIO()
     out.close()
-    node.agent.loop.watcher = OwnerConsole(clock=SystemAgentClock(), limits=QUICK, stream=out)
+    console = OwnerConsole(clock=SystemAgentClock(), limits=QUICK, stream=out)
+    await start_node(watcher=console)
     (attempt,) = hub.submit(command("true"))
     await until(lambda: attempt in hub.reports)
     assert hub.reports[attempt].outcome is Outcome.SUCCEEDED

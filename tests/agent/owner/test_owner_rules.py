@@ -80,7 +80,7 @@ async def test_rules_that_come_with_a_job_hold_for_it_and_nobody_is_blamed(
 def test_rules_that_cannot_be_read_allow_nothing(tmp_path: Path, body: str) -> None:
     (tmp_path / FILE).write_text(body)
     rules = OwnerRules(tmp_path)
-    assert rules.refusals(Demand(account=STRANGER)) == ["its owner's rules cannot be read here"]
+    assert rules.refusals(Demand(account=STRANGER)) == ["the owner's rules cannot be read on this node"]
     assert rules.digest not in ("", rules_digest(body)), "so that the hub sends them again"
     rules.follow(NO_MINING)
     assert rules.refusals(Demand(account=STRANGER)) == []

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from computepool.agent.execution.attempt_result import BadJob, StagingFailed
-from computepool.agent.packages.environments import _failure, find_uv
+from computepool.agent.packages.environments import _classify_failure, find_uv
 
 WHEEL = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
@@ -110,7 +110,7 @@ def fails(required: str, tmp_path: Path, *, index: str, cache: str = "cache") ->
         check=False,
     )
     assert ran.returncode != 0
-    return _failure(ran.returncode, ran.stderr)
+    return _classify_failure(ran.returncode, ran.stderr)
 
 
 @pytest.mark.parametrize("required", REQUIRED)
@@ -134,9 +134,9 @@ def test_an_index_that_does_not_serve_is_not(index: str, tmp_path: Path, require
 def test_neither_is_a_network_or_a_disk(index: str, tmp_path: Path) -> None:
     nowhere = fails("six", tmp_path, index="http://127.0.0.1:1/simple")
     unwritable = fails("fine", tmp_path, index=index, cache="/proc/nowhere")
-    full = _failure(
+    full = _classify_failure(
         1, "error: Failed to download `a==1`\n  cause: failed to write: No space left (os error 28)"
     )
-    killed = _failure(-9, "")
+    killed = _classify_failure(-9, "")
     for error in (nowhere, unwritable, full, killed):
         assert isinstance(error, StagingFailed), error

@@ -188,7 +188,7 @@ async def test_what_was_never_offered_is_refused(
     ):
         report = hub.reports[await run(hub, spec)]
         assert (report.outcome, report.reason) == (Outcome.FAILED, Reason.STAGING_FAILED)
-        assert report.error == f"this node has Python {PYTHON}, and does not fetch Python {minor}"
+        assert report.error == f"this node has Python {PYTHON} and does not fetch Python {minor}"
 
 
 def slow_uv(folder: Path, version: str, then: str) -> tuple[str, Path]:
@@ -212,7 +212,7 @@ def slow_uv(folder: Path, version: str, then: str) -> tuple[str, Path]:
         ),
         ("exec sleep 1000", {"python_fetch_s": 0.2}, "longer than 0.2 s"),
         ("echo error: no >&2; exit 1", {}, "error: no"),
-        ("exit 0", {}, "uv put it nowhere"),
+        ("exit 0", {}, "uv did not install it"),
     ],
 )
 async def test_a_download_has_a_size_and_a_time(
@@ -296,7 +296,7 @@ def test_what_uv_says_is_checked(data_dir: Path, tmp_path: Path, said: str, offe
 
 def test_a_node_without_uv_offers_its_own_alone(data_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert fetchable(config(data_dir, fetch_python=True, uv="/nonexistent/uv")) == []
-    assert f"no other Python than {PYTHON}" in caplog.text
+    assert f"jobs get only Python {PYTHON}" in caplog.text
     assert fetchable(config(data_dir, fetch_python=True, python_mirror="/nonexistent/list.json")) == []
 
 
@@ -304,5 +304,5 @@ def test_a_mirror_is_an_address_or_a_list(data_dir: Path) -> None:
     for right in ("https://mirror.example/pythons", "http://mirror.example/list.json", "/srv/list.json"):
         assert config(data_dir, python_mirror=right).python_mirror == right
     for wrong in ("mirror", "list.json", "/srv/pythons"):
-        with pytest.raises(BadRequest, match="mirror of Pythons"):
+        with pytest.raises(BadRequest, match="Python mirror"):
             config(data_dir, python_mirror=wrong)

@@ -247,7 +247,7 @@ async def test_a_checkpoint_that_is_gone_sends_the_job_elsewhere(hub: FakeHub, s
     await until(lambda: second in hub.reports)
     report = hub.reports[second]
     assert (report.outcome, report.reason) == (Outcome.FAILED, Reason.STAGING_FAILED)
-    assert "cannot go on from the checkpoint" in (report.error or "")
+    assert "cannot resume from the checkpoint" in (report.error or "")
 
 
 async def test_a_sealed_job_keeps_none(hub: FakeHub, start_node: StartNode) -> None:

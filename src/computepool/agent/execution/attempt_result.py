@@ -1,4 +1,4 @@
-"""The result of an attempt: the value that becomes its report, and the sentences that go with it."""
+"""The result of an attempt: the value that becomes its report, and its error messages."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _CANNOT_RUN = ("computepool: cannot run", "bwrap: execvp")
 
 
 class BadJob(Exception):
-    """The job cannot be started anywhere; the message says why."""
+    """No node can start the job; the message says why."""
 
 
 class StagingFailed(Exception):
-    """This node could not get what the job needs; another one may."""
+    """This node could not fetch what the job needs; another node may."""
 
 
 class FolderFull(Exception):
-    """What the job brings does not fit beside what it left in the folder that it asked for."""
+    """The job's inputs do not fit into its work folder."""
 
 
 def is_full(error: OSError, folder: Path) -> bool:
-    """Whether that is because of the size of the job's own folder, and not of the machine's disk."""
+    """True if the job's own folder is full, as opposed to the machine's disk."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT) and os.path.ismount(folder)
 
 
@@ -73,7 +73,7 @@ class AttemptResult:
         )
 
     def name_limit(self, *, memory_mb: int, timeout_s: float) -> None:
-        """Where a limit ended it: which one, and how to raise it."""
+        """If a limit ended the job, say which one and how to raise it."""
         more = f"{2 * memory_mb}MB"
         raised = f'Ask for more: --ram {more}, or ram="{more}" in Python.'
         if self.reason is Reason.OUT_OF_MEMORY:
@@ -88,16 +88,16 @@ class AttemptResult:
             )
 
 
-def failed(reason: Reason, error: str) -> AttemptResult:
+def failed_result(reason: Reason, error: str) -> AttemptResult:
     return AttemptResult(outcome=Outcome.FAILED, reason=reason, error=error)
 
 
-def returned(reason: Reason, error: str | None = None) -> AttemptResult:
-    """Never started here, or stopped for the node's own sake: the hub gives it to another node at no cost."""
+def returned_result(reason: Reason, error: str | None = None) -> AttemptResult:
+    """For an attempt that never started here, or that the node stopped for its own reasons. Free of charge."""
     return AttemptResult(outcome=Outcome.RETURNED, reason=reason, error=error)
 
 
-def cancelled() -> AttemptResult:
+def cancelled_result() -> AttemptResult:
     return AttemptResult(outcome=Outcome.CANCELLED, reason=Reason.CANCELLED_BY_USER)
 
 
@@ -111,19 +111,19 @@ _REASONS = {
     Status.CANCELLED: Reason.CANCELLED_BY_USER,
     Status.LEASE_LOST: Reason.LEASE_LOST,
 }
-LEASE_LOST = "the node lost touch with the hub and stopped the job"
+LEASE_LOST = "the node lost contact with the hub and stopped the job"
 
 
 def of_exit(ended: Exit, *, stderr_tail: str) -> AttemptResult:
-    """What a process's end means for its job."""
+    """The result that follows from how a process ended."""
     if ended.ok:
         return AttemptResult(outcome=Outcome.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
     if ended.status is Status.EXIT:
         last = stderr_tail.rstrip().rpartition("\n")[2]
         if ended.code in (1, 126, 127) and last.startswith(_CANNOT_RUN):
-            return failed(Reason.BAD_JOB, last)
+            return failed_result(Reason.BAD_JOB, last)
         if ended.detail:  # The sandbox itself says that the program never began.
-            return failed(Reason.BAD_JOB, ended.detail)
+            return failed_result(Reason.BAD_JOB, ended.detail)
         sentence = f"exit code {ended.code}" + (f": {last}" if last else "")
         return AttemptResult(
             outcome=Outcome.FAILED, reason=Reason.EXIT_NONZERO, exit_code=ended.code, error=sentence
@@ -151,7 +151,7 @@ def sentence_of(ended: Exit, stderr_tail: str = "") -> str:
 
 
 def clean_text(text: str, chars_max: int) -> str:
-    """Something a database text can hold, cut in the middle: the start says what, the end says why."""
+    """Text that a database can store. Cut in the middle: the start says what happened, the end says why."""
     text = text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
     if len(text) <= chars_max:
         return text

@@ -6,21 +6,24 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from computepool.agent.config import AgentLimits
-from computepool.agent.execution.attempt_result import LEASE_LOST, AttemptResult, cancelled, failed, returned
-from computepool.agent.execution.load import Load, Untold
-from computepool.agent.execution.logs import CheckpointLine, LogBuffer, LogShipper
+from computepool.agent.execution.attempt_result import (
+    LEASE_LOST,
+    AttemptResult,
+    cancelled_result,
+    failed_result,
+    returned_result,
+)
+from computepool.agent.execution.load import Load, UnsentLoads
+from computepool.agent.execution.logs import LogBuffer
 from computepool.agent.execution.specs import PreparedSpec
 from computepool.agent.network.egress import EgressProxy
 from computepool.agent.sandbox import base as sandbox
 from computepool.agent.sandbox.base import Status
-from computepool.agent.storage.sealing import seal_of
 from computepool.agent.workers.workers import Call
-from computepool.core.jobs.lifecycle import Reason
+from computepool.core.jobs.lifecycle import JobKind, Reason
 from computepool.protocol.jobs.jobs import Usage
 from computepool.protocol.nodes.nodes import Grant
 
@@ -37,21 +40,21 @@ class Interrupted(Exception):
 class Stop(Enum):
     """Why the agent ends an attempt that did nothing wrong."""
 
-    CANCELLED = "cancelled"  #: the hub said so
+    CANCELLED = "cancelled"  #: by the hub
     LEASE_LOST = "lease_lost"  #: the hub was not heard of for too long and may have given it to another node
     DRAINING = "draining"  #: this agent stops
 
-    def ending(self) -> AttemptResult:
+    def result(self) -> AttemptResult:
         if self is Stop.CANCELLED:
-            return cancelled()
+            return cancelled_result()
         if self is Stop.LEASE_LOST:
-            return failed(Reason.LEASE_LOST, LEASE_LOST)
-        return returned(Reason.NODE_DRAINING)
+            return failed_result(Reason.LEASE_LOST, LEASE_LOST)
+        return returned_result(Reason.NODE_DRAINING)
 
-    def ending_unstarted(self) -> AttemptResult:
+    def result_unstarted(self) -> AttemptResult:
         if self is Stop.CANCELLED:
-            return cancelled()
-        return returned(Reason.NODE_DRAINING if self is Stop.DRAINING else Reason.GIVEN_BACK)
+            return cancelled_result()
+        return returned_result(Reason.NODE_DRAINING if self is Stop.DRAINING else Reason.GIVEN_BACK)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -62,36 +65,42 @@ class Attempt:
     received_at: float
     started_at: float | None = None
     stop: Stop | None = None
-    kill: Callable[[Status], None] | None = None  #: ends what runs now; set by whoever runs it
+    kill: Callable[[Status], None] | None = None  #: ends what runs now; set by its runner
     log: LogBuffer | None = None
     call: Call | None = None  #: a function call that a worker already has
-    announced: bool = False  #: the hub was told that it is running
-    told_progress: float | None = None
+    announced: bool = False  #: reported to the hub as running
+    sent_progress: float | None = None
     timed_out: bool = False
     usage: Usage | None = None  #: as last measured
     gpu_ms: float = 0.0
     proxy: EgressProxy | None = None  #: carries what a process sends to the hosts it listed
     workdir: Path | None = None  #: where it runs; a worker's is shared by many
-    saving: Saving | None = None  #: of those that use checkpoints
-    calls: dict[str, asyncio.Task[None]] | None = None  #: to the hub, under way; of those that make any
+    saving: Saving | None = None  #: for jobs that use checkpoints
+    calls: dict[str, asyncio.Task[None]] | None = None  #: pending calls to the hub
     process: sandbox.Process | None = None  #: of a command or script, while it runs
     cpu_ids: tuple[int, ...] = ()  #: reserved for it when it starts
     load: Load | None = None  #: as last measured
-    untold: Untold = field(default_factory=Untold)  #: what was measured since the hub last heard of it
+    #: What was measured since the hub last heard of it.
+    unsent_loads: UnsentLoads = field(default_factory=UnsentLoads)
 
     @property
     def id(self) -> str:
         return self.grant.attempt_id
 
     @property
+    def is_function(self) -> bool:
+        """A worker runs it, in a folder that it shares with other calls."""
+        return self.spec.kind not in (JobKind.SCRIPT, JobKind.COMMAND)
+
+    @property
     def longest_s(self) -> float:
-        """Until its own time limit, or until the money set aside for it is spent."""
+        """How long it may run: until its time limit, or until its budget is spent."""
         paid_ms = self.grant.paid_ms
         return self.limit_s if paid_ms is None else min(self.limit_s, paid_ms / 1000)
 
     @property
     def limit_s(self) -> float:
-        """Attempts that go on from one another share the job's time limit."""
+        """Attempts that resume one another share the job's time limit."""
         left_ms = self.grant.left_ms
         return self.spec.timeout_s if left_ms is None else min(self.spec.timeout_s, left_ms / 1000)
 
@@ -99,9 +108,9 @@ class Attempt:
     def progress(self) -> float | None:
         return None if self.log is None else self.log.progress
 
-    def measured(self, used: sandbox.ProcessUsage) -> Usage:
-        """For the report: what the sandbox saw, and what only the agent knows."""
-        received, sent = (0, 0) if self.proxy is None else self.proxy.used()
+    def total_usage(self, used: sandbox.ProcessUsage) -> Usage:
+        """The usage for the report: what the sandbox measured, plus GPU time and network traffic."""
+        received, sent = (0, 0) if self.proxy is None else self.proxy.bytes_used()
         return Usage(
             wall_ms=used.wall_ms,
             cpu_ms=used.cpu_ms,
@@ -116,7 +125,7 @@ class Attempt:
             self.kill(status)
 
     async def prepare(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await something slow that comes before the start, so that `end` can break it off."""
+        """Await slow work that precedes the start, so that `end` can cancel it."""
         task = asyncio.ensure_future(work)
 
         def break_off(status: Status) -> None:
@@ -131,50 +140,3 @@ class Attempt:
             raise
         finally:
             self.kill = None
-
-
-class OutputSink:
-    """Where everything goes that attempts write."""
-
-    def __init__(self, shipper: LogShipper, limits: AgentLimits) -> None:
-        self._shipper = shipper
-        self._limits = limits
-        self.on_asked: Callable[[Attempt, list[CheckpointLine]], None] | None = None  #: told of checkpoints
-        self.on_called: Callable[[Attempt, list[str]], None] | None = None  #: told of calls to the hub
-        self.is_call: Callable[[Attempt, str], bool] | None = None  #: whether a line names one that is there
-        self.is_mark: Callable[[Attempt, str, bool], bool] | None = (
-            None  #: whether a line names one that is there
-        )
-
-    def note(self, attempt: Attempt, text: str) -> None:
-        """Tell the submitter what the node does, in the job's log."""
-        log = self.log_of(attempt)
-        log.note(text)
-        self._shipper.touched(log)
-
-    def log_of(self, attempt: Attempt) -> LogBuffer:
-        if attempt.log is None:
-            attempt.log = self._new_log(attempt)
-        return attempt.log
-
-    def __call__(self, attempt: Attempt, stream: str, data: bytes, *, skipped: int = 0) -> None:
-        log = self.log_of(attempt)
-        log.feed(stream, data, skipped=skipped)
-        self._shipper.touched(log)
-        if log.asked:
-            asked, log.asked = log.asked, []
-            if self.on_asked is not None:
-                self.on_asked(attempt, asked)
-        if log.called:
-            called, log.called = log.called, []
-            if self.on_called is not None:
-                self.on_called(attempt, called)
-        if log.over_limit:
-            attempt.end(Status.OUTPUT_LIMIT)
-
-    def _new_log(self, attempt: Attempt) -> LogBuffer:
-        spec = attempt.spec.spec
-        is_mark = partial(self.is_mark, attempt) if self.is_mark is not None and spec.saves else None
-        is_call = None if self.is_call is None else partial(self.is_call, attempt)
-        seal = seal_of(spec, attempt.grant.job_id)
-        return LogBuffer(attempt.id, self._limits, seal=seal, is_mark=is_mark, is_call=is_call)

@@ -1,13 +1,13 @@
-"""Runs what was granted: one task per lane, one attempt after the other in it, and a tick that watches the time.
+"""Runs granted attempts: one task per lane, attempts in order within it, and a tick that enforces time limits.
 
-Owns the attempts from their grant to their ending. Knows nothing of HTTP: endings go out through `report`.
+Owns the attempts from their grant to their result, which goes to the reporter.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
@@ -16,18 +16,22 @@ from computepool.agent.execution.attempt_result import (
     BadJob,
     FolderFull,
     StagingFailed,
-    failed,
-    returned,
+    failed_result,
+    returned_result,
 )
+from computepool.agent.execution.attempt_table import AttemptTable
 from computepool.agent.execution.attempts import Attempt, Interrupted, Stop
 from computepool.agent.execution.job_calls import CallRelay
-from computepool.agent.execution.lanes import AttemptLane, Slots
-from computepool.agent.execution.load import FIRST_WORD, Load
+from computepool.agent.execution.lanes import AttemptLane, LaneCpus
+from computepool.agent.execution.load import FIRST_COMPARABLE, Load
 from computepool.agent.execution.logs import LogShipper
 from computepool.agent.execution.processes import ProcessRunner
 from computepool.agent.hardware.gpus import GpuMeter
+from computepool.agent.hub_link.reporter import Reporter
+from computepool.agent.owner.owner_console import Watcher
 from computepool.agent.sandbox.base import BadCommand, SandboxError, Status
 from computepool.agent.storage import sealing
+from computepool.agent.storage.checkpoints import CheckpointKeeper
 from computepool.agent.workers.functions import FunctionRunner
 from computepool.agent.workers.worker_pool import WorkerPool
 from computepool.core.errors import ComputePoolError
@@ -35,9 +39,6 @@ from computepool.core.jobs.lifecycle import CALLED, Outcome, Reason
 from computepool.protocol.nodes.nodes import LogText, RunningAttempt
 
 _log = logging.getLogger(__name__)
-
-#: Told once per attempt: how it ended, and the last of what it wrote.
-OnEnding = Callable[[Attempt, AttemptResult, Sequence[LogText]], None]
 
 
 class Executor:
@@ -47,34 +48,39 @@ class Executor:
         functions: FunctionRunner,
         pool: WorkerPool,
         *,
+        keeper: CheckpointKeeper,
         relay: CallRelay,
         shipper: LogShipper,
+        reporter: Reporter,
+        watcher: Watcher,
         meter: GpuMeter,
+        lane_cpus: LaneCpus,
+        table: AttemptTable,
         clock: AgentClock,
         limits: AgentLimits,
-        on_ending: OnEnding,
-        slots: Slots,
     ) -> None:
         self._processes = processes
         self._functions = functions
         self._pool = pool
+        self._keeper = keeper
         self._relay = relay
         self._shipper = shipper
         self._meter = meter
         self._clock = clock
         self._limits = limits
-        self._on_ending = on_ending
-        self._slots = slots
-        self._attempts: dict[str, Attempt] = {}
+        self._lane_cpus = lane_cpus
+        self._attempts = table.active
+        self._reporter = reporter
+        self._watcher = watcher
         self._lanes: dict[str, AttemptLane] = {}
         self._patrolled_at = clock.steady()
-        self._emptied = asyncio.Event()
-        self._emptied.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     # ------------------------------------------------------------ what the loop asks for
     @property
     def attempts(self) -> dict[str, Attempt]:
-        """Every attempt that has no ending yet."""
+        """Every attempt that has no result yet."""
         return self._attempts
 
     @property
@@ -86,11 +92,11 @@ class Executor:
         return [lane.head for lane in self._lanes.values() if lane.head is not None]
 
     def lanes(self) -> list[tuple[AttemptLane, Attempt]]:
-        """With what each runs at the moment."""
+        """Every busy lane with the attempt that it runs."""
         return [(lane, lane.head) for lane in self._lanes.values() if lane.head is not None]
 
     def running(self) -> list[RunningAttempt]:
-        """What the hub should show as running, with progress. What they did since the last word is told once."""
+        """What the hub should show as running. Load samples are sent once."""
         now = self._clock.steady()
         return [
             RunningAttempt(
@@ -98,15 +104,15 @@ class Executor:
                 progress=head.progress,
                 usage=head.usage,
                 cpu_ids=list(lane.cpu_ids),
-                load=None if head.load is None or head.load.looks < FIRST_WORD else head.load.wire(now),
-                earlier=head.untold.take(now, young=self._is_young(head, now)),
+                load=None if head.load is None or head.load.looks < FIRST_COMPARABLE else head.load.wire(now),
+                earlier=head.unsent_loads.take(now, young=self._is_young(head, now)),
             )
             for lane, head in self.lanes()
             if head.announced
         ]
 
     def _is_young(self, head: Attempt, now: float) -> bool:
-        """Whether it is told in more detail: what runs for hours needs no point for every other second."""
+        """Young attempts are reported in more detail; one that runs for hours needs no sample every other second."""
         return head.started_at is None or now - head.started_at < self._limits.load_detail_s
 
     def start(self, attempts: Iterable[Attempt]) -> None:
@@ -118,7 +124,7 @@ class Executor:
                 lane.task = asyncio.create_task(self._run_lane(lane))
             lane.waiting.append(attempt)
         if self._attempts:
-            self._emptied.clear()
+            self._idle.clear()
 
     def stop(self, attempt: Attempt, why: Stop) -> None:
         """End one attempt, started or not."""
@@ -127,7 +133,7 @@ class Executor:
         attempt.stop = why
         lane = self._lanes[attempt.grant.lane]
         if lane.withdraw(lambda waiting: waiting is attempt):
-            self._end(attempt, why.ending_unstarted())
+            self._end(attempt, why.result_unstarted())
         elif lane.head is attempt:
             lane.recall()  # The worker may be about to start the next one: that must not die with it.
             attempt.end(Status.CANCELLED)
@@ -137,9 +143,14 @@ class Executor:
         for lane in self._lanes.values():
             self._give_back(lane, reason)
 
-    async def emptied(self) -> None:
-        """Until nothing is waiting or running."""
-        await self._emptied.wait()
+    def ask_to_save(self) -> bool:
+        """Ask every job that uses checkpoints to make one now. True while any has yet to do so."""
+        saving = [self._keeper.ask_to_save(head) for head in self.heads()]
+        return any(saving)
+
+    async def wait_until_idle(self) -> None:
+        """Wait until no attempt is waiting or running."""
+        await self._idle.wait()
 
     async def close(self) -> None:
         for lane in list(self._lanes.values()):
@@ -156,7 +167,7 @@ class Executor:
             while lane.waiting:
                 attempt = lane.pop(self._clock.steady())
                 if (cores := attempt.spec.limits.cpus) != lane.wanted:
-                    self._slots.enter(lane, cores, near=self._functions.warm_ids(attempt))
+                    self._lane_cpus.enter(lane, cores, near=self._functions.warm_ids(attempt))
                 attempt.cpu_ids = lane.cpu_ids
                 ending = await self._run(attempt, lane)
                 if attempt.calls is not None:
@@ -169,67 +180,68 @@ class Executor:
                 lane.head = None
         finally:
             self._functions.release(lane)
-            self._slots.leave(lane, self._clock.steady())
+            self._lane_cpus.leave(lane, self._clock.steady())
             del self._lanes[lane.id]
 
     async def _run(self, attempt: Attempt, lane: AttemptLane) -> AttemptResult:
         if attempt.stop is not None and attempt.call is None:
-            return attempt.stop.ending_unstarted()
+            return attempt.stop.result_unstarted()
         try:
             if attempt.spec.kind in CALLED:
                 ending = await self._functions.run(attempt, lane)
             else:
                 ending = await self._processes.run(attempt)
         except Interrupted:
-            return attempt.stop.ending_unstarted() if attempt.stop else returned(Reason.GIVEN_BACK)
+            return attempt.stop.result_unstarted() if attempt.stop else returned_result(Reason.GIVEN_BACK)
         except (BadJob, BadCommand) as error:
-            return failed(Reason.BAD_JOB, str(error))
+            return failed_result(Reason.BAD_JOB, str(error))
         except FolderFull as error:
-            return failed(Reason.OUTPUT_LIMIT, str(error))
+            return failed_result(Reason.OUTPUT_LIMIT, str(error))
         except StagingFailed as error:
-            return failed(Reason.STAGING_FAILED, str(error))
+            return failed_result(Reason.STAGING_FAILED, str(error))
         except ComputePoolError as error:
-            return failed(Reason.STAGING_FAILED, f"the hub did not take the result: {error.detail}")
+            return failed_result(Reason.STAGING_FAILED, f"the hub did not accept the result: {error.detail}")
         except SandboxError as error:
-            return failed(Reason.NODE_ERROR, f"the sandbox failed: {error}")
+            return failed_result(Reason.NODE_ERROR, f"the sandbox failed: {error}")
         except Exception as error:  # noqa: BLE001 - whatever broke, the hub must hear that this attempt did not run
             _log.exception("attempt %s failed in the agent", attempt.id)
-            return failed(Reason.NODE_ERROR, f"the agent failed: {type(error).__name__}: {error}")
-        return self._judged(attempt, ending)
+            return failed_result(Reason.NODE_ERROR, f"the agent failed: {type(error).__name__}: {error}")
+        return self._judge(attempt, ending)
 
-    def _judged(self, attempt: Attempt, ending: AttemptResult) -> AttemptResult:
-        """A stop by the agent explains an end better than the signal it used. What was finished stays finished, unless
-        its money ended first: a job of milliseconds may be over before the clock is looked at.
+    def _judge(self, attempt: Attempt, ending: AttemptResult) -> AttemptResult:
+        """A stop by the agent explains the end better than the signal that it used. A finished job stays finished, unless
+        its budget ran out first: a very short job may be over before the agent checks the clock.
         """
         if attempt.longest_s < attempt.limit_s and (
             ending.reason is Reason.TIMEOUT
             or (ending.outcome is Outcome.SUCCEEDED and ending.ran_ms > attempt.longest_s * 1000)
         ):
-            why = f"stopped after {attempt.longest_s:g} s: that is how long its budget lasts at its price"
+            why = f"stopped after {attempt.longest_s:g} s, when its budget was spent"
             ran_ms, usage = ending.ran_ms, ending.usage
-            ending = failed(Reason.BUDGET_SPENT, why)
+            ending = failed_result(Reason.BUDGET_SPENT, why)
             ending.ran_ms, ending.usage = ran_ms, usage
         if attempt.stop is None or ending.outcome in (Outcome.SUCCEEDED, Outcome.MOVED):
             ending.name_limit(memory_mb=attempt.spec.limits.memory_mb, timeout_s=attempt.spec.timeout_s)
             return ending
-        judged = attempt.stop.ending()
+        judged = attempt.stop.result()
         judged.ran_ms, judged.usage = ending.ran_ms, ending.usage
         return judged
 
     def _end(self, attempt: Attempt, ending: AttemptResult, logs: Sequence[LogText] = ()) -> None:
         del self._attempts[attempt.id]
-        ending.loads = tuple(attempt.untold.take(self._clock.steady()))
-        self._on_ending(attempt, ending, logs)
+        ending.loads = tuple(attempt.unsent_loads.take(self._clock.steady()))
+        self._reporter.add_result(attempt.id, ending, logs)
+        self._watcher.on_end(attempt, ending)
         if not self._attempts:
-            self._emptied.set()
+            self._idle.set()
 
     def _give_back(self, lane: AttemptLane, reason: Reason) -> None:
         for attempt in lane.withdraw(lambda _: True):
-            self._end(attempt, returned(reason))
+            self._end(attempt, returned_result(reason))
 
     # ------------------------------------------------------------ time
     def tick(self) -> bool:
-        """Look at the clock for every lane; True when the hub should hear of something new that runs."""
+        """Enforce time limits on every lane. True if the hub should learn of a newly running attempt."""
         now = self._clock.steady()
         news = False
         for lane in list(self._lanes.values()):
@@ -239,7 +251,7 @@ class Executor:
             try:
                 news = self._look(lane, head, now) or news
             except Exception:  # noqa: BLE001 - what is wrong with one lane must keep the clock from no other
-                _log.exception("looking after attempt %s failed", head.id)
+                _log.exception("checking attempt %s failed", head.id)
         if now - self._patrolled_at >= self._limits.patrol_s:
             news = self._patrol(now - self._patrolled_at) or news
             self._patrolled_at = now
@@ -270,23 +282,22 @@ class Executor:
             return
         worker = lane.worker
         if worker and not worker.ready and now - worker.started_at > self._limits.worker_start_s:
-            worker.late = True
-            worker.kill(Status.SANDBOX_ERROR)
+            worker.give_up()
 
     def _patrol(self, elapsed_s: float) -> bool:
-        """True when there is a first word about what something that runs does; later ones go with the polls."""
+        """Enforce limits and sample loads. True after an attempt's first usable sample; later ones go with the polls."""
         news = False
         self._processes.patrol()
         self._pool.patrol()
         now = self._clock.steady()
-        self._slots.patrol(now)
+        self._lane_cpus.patrol(now)
         for lane, head in self.lanes():
             cards = None
             if head.grant.gpus and head.started_at is not None:
                 cards = self._meter.look(head.grant.gpus)
                 head.gpu_ms += 0 if cards is None else cards.busy * elapsed_s * 1000
             if head.announced and (process := lane.process()) is not None:
-                head.load = Load.seen(process, now, head.load, cards=cards)
-                head.untold.add(head.load)
-                news = news or head.load.looks == FIRST_WORD
+                head.load = Load.measure(process, now, head.load, cards=cards)
+                head.unsent_loads.add(head.load)
+                news = news or head.load.looks == FIRST_COMPARABLE
         return news

@@ -1,8 +1,8 @@
-"""Calls of running jobs to the hub: each call is a file in the job's folder, and the answer is put beside it.
+"""Calls of running jobs to the hub: each call is a file in the job's folder, and the reply is a file beside it.
 
-A job has no network and no key. The agent asks in its own name, for that attempt alone: the hub knows which attempts this
-node holds, and what each may do. What a job leaves is a stranger's: opened without following a link, bounded, and only
-a path below the attempt's own is ever asked for.
+A job has no network and no key. The agent calls the hub on behalf of that attempt alone, and the hub knows what each
+attempt may do. The job's files are untrusted: no link is followed, sizes are bounded, and only paths below the attempt's
+own are requested.
 """
 
 from __future__ import annotations
@@ -14,22 +14,15 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.execution.attempts import Attempt, OutputSink
-from computepool.agent.hub_link.hub_client import Backoff, HubClient
+from computepool.agent.execution.attempts import Attempt
+from computepool.agent.hub_link.hub_client import Backoff, HubClient, retry
 from computepool.agent.storage.sweeper import Sweeper
-from computepool.core.errors import (
-    BadRequest,
-    ComputePoolError,
-    RateLimited,
-    TooLarge,
-    Unauthenticated,
-    Unavailable,
-)
-from computepool.core.jobs.lifecycle import JobKind
+from computepool.core.errors import BadRequest, ComputePoolError, TooLarge
 
 #: In the work folder.
 CALLS = ".calls"
@@ -39,29 +32,27 @@ _PATH = re.compile(
     r"|groups/[A-Za-z0-9_-]{1,64}/results\?after=\d{1,18}&wait_ms=\d{1,5}"
 )
 _WAIT = re.compile(r"wait_ms=(\d+)")
-_PASSING = (Unavailable, RateLimited, Unauthenticated)
 
 
 class CallRelay:
     def __init__(
-        self, client: HubClient, sink: OutputSink, *, sweeper: Sweeper, clock: AgentClock, limits: AgentLimits
+        self, client: HubClient, *, sweeper: Sweeper, clock: AgentClock, limits: AgentLimits
     ) -> None:
         self._client = client
         self._sweeper = sweeper
         self._clock = clock
         self._limits = limits
         self._places = asyncio.Semaphore(limits.calls_relayed_max)
-        sink.on_called, sink.is_call = self.noticed, _is_call
 
-    def noticed(self, attempt: Attempt, names: Sequence[str]) -> None:
-        """A job says a call again until it is answered; each is made once."""
+    def receive(self, attempt: Attempt, names: Sequence[str]) -> None:
+        """A job repeats a call until it is answered; each is relayed once."""
         calls = attempt.calls = attempt.calls or {}
         for name in names:
             if name not in calls and len(calls) < self._limits.calls_open_max:
                 calls[name] = asyncio.get_running_loop().create_task(self._answer(attempt, name))
 
     async def end(self, attempt: Attempt) -> None:
-        """The job is over: nobody waits for answers any more. A worker's folder stays, so what was left there goes."""
+        """Cancel the calls of a finished job and remove their files: a worker's folder outlives the job."""
         if attempt.calls is None:
             return
         tasks = list(attempt.calls.values())
@@ -92,14 +83,10 @@ class CallRelay:
         method, path, body = await asyncio.to_thread(_parse, data)
         wait_ms = int(found[1]) if (found := _WAIT.search(path)) else 0
         timeout_s = wait_ms / 1000 + self._limits.poll_slack_s
-        backoff = Backoff(self._clock, self._limits)
-        while True:
-            try:
-                return await self._client.relay(
-                    method, f"/attempts/{attempt.id}/{path}", body=body, timeout_s=timeout_s
-                )
-            except _PASSING as error:
-                await asyncio.sleep(backoff.delay_s(error))
+        relay = partial(
+            self._client.relay, method, f"/attempts/{attempt.id}/{path}", body=body, timeout_s=timeout_s
+        )
+        return await retry(relay, Backoff(self._clock, self._limits))
 
 
 def _parse(data: bytes) -> tuple[str, str, bytes | None]:
@@ -109,20 +96,19 @@ def _parse(data: bytes) -> tuple[str, str, bytes | None]:
     except (ValueError, TypeError, KeyError, RecursionError):
         raise BadRequest("A call is a JSON object with method, path and body.") from None
     if method not in ("GET", "POST") or not isinstance(path, str) or not _PATH.fullmatch(path):
-        raise BadRequest(f"A job cannot ask for {str(path)[:80]!r}.")
+        raise BadRequest(f"A job cannot call {str(path)[:80]!r}.")
     return method, path, None if body is None else json.dumps(body).encode()
 
 
 def _folder(attempt: Attempt) -> str:
-    """A worker's folder serves many calls, so each has its own in it (worker.py)."""
-    is_process = attempt.spec.kind in (JobKind.SCRIPT, JobKind.COMMAND)
-    return CALLS if is_process else f"{CALLS}-{attempt.id}"
+    """A worker's folder serves many calls, so each has its own subfolder (worker.py)."""
+    return f"{CALLS}-{attempt.id}" if attempt.is_function else CALLS
 
 
 @contextlib.contextmanager
 def _open(attempt: Attempt) -> Iterator[int]:
     if attempt.workdir is None:
-        raise FileNotFoundError(2, "the job has not begun")
+        raise FileNotFoundError(2, "the job has not started")
     top = os.open(attempt.workdir, _OPEN_FOLDER)
     try:
         here = os.open(_folder(attempt), _OPEN_FOLDER, dir_fd=top)
@@ -134,8 +120,8 @@ def _open(attempt: Attempt) -> Iterator[int]:
         os.close(here)
 
 
-def _is_call(attempt: Attempt, name: str) -> bool:
-    """Whether there is a file of that name; anything else that looks so is plain output."""
+def is_call(attempt: Attempt, name: str) -> bool:
+    """True if there is a file of that name. Any other line that looks like a call is plain output."""
     with contextlib.suppress(OSError), _open(attempt) as here:
         return stat.S_ISREG(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode)
     return False
@@ -150,12 +136,12 @@ def _read(attempt: Attempt, name: str, most: int) -> bytes:
                 raise BadRequest("A call is a plain file.")
             data = source.read(most + 1)
     if len(data) > most:
-        raise TooLarge(f"A call may have {most} bytes.")
+        raise TooLarge(f"A call may have at most {most} bytes.")
     return data
 
 
 def _write(attempt: Attempt, name: str, data: bytes) -> None:
-    """Under a name that is not looked at until everything is there."""
+    """Write under a temporary name, then rename: the job never sees half a reply."""
     building = f".{name}.reply"
     with _open(attempt) as here:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

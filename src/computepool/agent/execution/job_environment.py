@@ -20,7 +20,7 @@ from computepool.agent.sandbox.base import OUTPUTS, Limits, Network, Sandbox, Sa
 from computepool.agent.sandbox.fence import Fence
 from computepool.agent.sandbox.runtime.runtime import INSIDE, Runtime, RuntimeRecipe
 from computepool.agent.sandbox.runtime.tree import SITE
-from computepool.agent.storage.checkpoints import CHECKPOINT, RESTORED
+from computepool.agent.storage.checkpoint_folder import CHECKPOINT, RESTORED
 from computepool.agent.workers import worker
 from computepool.core.isolation import Level
 from computepool.core.network import Target
@@ -37,17 +37,17 @@ _SHIM = "computepool_egress_shim.py"
 
 
 def prepare_runtime(cache_dir: Path, *, add: Sequence[str] = ()) -> Runtime:
-    """The jobs' root file system; `add`: what the owner wants in it besides."""
+    """The jobs' root file system. `add`: what the owner wants to include."""
     return Runtime.prepare(cache_dir, _packages(cache_dir), add=add)
 
 
 def runtime_wish(cache_dir: Path) -> RuntimeRecipe:
-    """What a runtime that was made elsewhere must have in common with this agent."""
+    """What an imported runtime must have in common with this agent."""
     return RuntimeRecipe.of(_packages(cache_dir), ())
 
 
 def _packages(cache_dir: Path) -> dict[str, Path]:
-    """What the jobs' Python has beyond its own: cloudpickle, the worker, the way to the proxy, and the part of
+    """What the jobs' Python has beyond the standard library: cloudpickle, the worker, the egress shim, and the part of
     `computepool` that runs inside.
     """
     return {
@@ -82,7 +82,7 @@ class JobEnvironment:
         return self._runtime.path / SITE / _WORKER
 
     def python(self, *, workdir: Path, policy: SandboxPolicy, interpreter: Interpreter | None = None) -> str:
-        """For the agent's own programs in the sandbox: by its full path, whatever PATH the job wants."""
+        """The full path of Python for the agent's own programs in the sandbox, whatever PATH the job sets."""
         if interpreter is not None:
             return self.sandbox.inside(interpreter.path, workdir=workdir, policy=policy)
         if self._runtime is None:
@@ -90,20 +90,20 @@ class JobEnvironment:
         return self.sandbox.inside(self._runtime.python, workdir=workdir, policy=policy)
 
     async def open_network(self, targets: Sequence[Target], *, label: str) -> EgressProxy | None:
-        """What carries a job's traffic to the hosts it listed; None where there is nothing to carry.
+        """A proxy to the hosts that a job listed; None if it listed none.
 
-        At level `process` a job has the host's own network, which no proxy could keep it from.
+        At level `process` a job has the host's network, and a proxy could not restrict it.
         """
         if not targets or self.sandbox.level is Level.PROCESS:
             return None
         if self._egress is None:
-            raise SandboxError("this node gives no network to jobs")
+            raise SandboxError("this node gives jobs no network access")
         return await self._egress.open(targets, label=label)
 
     def command(
         self, argv: Sequence[str], *, workdir: Path, policy: SandboxPolicy, proxy: EgressProxy | None
     ) -> list[str]:
-        """What to start so that `argv` runs, with the way to its proxy open before it begins."""
+        """The command that runs `argv`, behind the egress shim if there is a proxy."""
         if proxy is None:
             return list(argv)
         script = Path(egress_shim.__file__) if self._runtime is None else self._runtime.path / SITE / _SHIM
@@ -127,7 +127,7 @@ class JobEnvironment:
         saves: bool = True,
         leased: bool = False,
     ) -> SandboxPolicy:
-        """`saves`: it may leave checkpoints. `leased`: it may run only while the node's lease lasts."""
+        """`saves`: the job may leave checkpoints. `leased`: it may run only while the node's lease lasts."""
         used = [self.cards[index] for index in cards]
         mounts = {} if packages is None else {packages: PACKAGES}
         if interpreter is not None:
@@ -174,7 +174,7 @@ class JobEnvironment:
     def _python_env(
         self, interpreter: Interpreter | None, workdir: Path, policy: SandboxPolicy
     ) -> dict[str, str]:
-        """What a job finds another Python with, beside the agent's own; nothing where it runs with that."""
+        """Variables for a Python other than the agent's own; empty for the agent's."""
         if interpreter is None or self._runtime is None:
             return {}
         own = self.sandbox.inside(self._runtime.path, workdir=workdir, policy=policy)
@@ -182,7 +182,7 @@ class JobEnvironment:
         return interpreter.env(home, self._runtime.env(own))
 
     def _places(self, workdir: Path, policy: SandboxPolicy) -> dict[str, str]:
-        """Where a job saves where it is, and finds where it goes on from."""
+        """Where a job leaves checkpoints and finds the one to resume from."""
         places = {"COMPUTEPOOL_CHECKPOINT": CHECKPOINT, "COMPUTEPOOL_RESTORED": RESTORED}
         return {
             variable: self.sandbox.inside(workdir / name, workdir=workdir, policy=policy)
@@ -198,7 +198,7 @@ def _package(name: str) -> Path:
 
 
 def _inside_package(cache_dir: Path) -> Path:
-    """A folder that is the package `computepool` as jobs see it."""
+    """The package `computepool` as jobs see it."""
     package = Path(job_runtime.__file__).parents[2]
     sources = {
         "__init__.py": Path(job_runtime.__file__),

@@ -1,8 +1,8 @@
-"""The module `computepool` of jobs where the whole package is not installed: the agent puts this file there.
+"""The module `computepool` inside jobs that do not install the whole package: the agent puts this file there.
 
-Beside it the agent puts the modules of `MODULES`, under the names that they have in the whole package; so whatever is
-pickled by name on a submitter's machine is found here by the same name. Runs inside the sandbox: standard library only,
-and nothing is loaded before it is used, because most jobs use none of it.
+The modules of `MODULES` come with it, under the names that they have in the whole package, so that objects pickled by
+name on a submitter's machine are found. Runs inside the sandbox: standard library only, and modules are loaded on first
+use, because most jobs need none.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Lanes: attempts that share one reservation of the node, its CPUs among it, and run strictly one after the other."""
+"""Lanes: attempts that share one reservation of the node, including its CPUs, and run one after the other."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from computepool.agent.execution.attempts import Attempt
@@ -27,7 +27,7 @@ class AttemptLane:
     cores: float = 0.0  #: how much of them it may use now
 
     def pin(self, cpu_ids: tuple[int, ...], cores: float) -> None:
-        """From now on; what runs already is moved."""
+        """Run on these CPUs from now on, including what runs already."""
         if (cpu_ids, cores) == (self.cpu_ids, self.cores):
             return
         self.cpu_ids, self.cores = cpu_ids, cores
@@ -37,7 +37,7 @@ class AttemptLane:
             self.head.process.pin(cpu_ids, cpus=cores)
 
     def process(self) -> Process | None:
-        """What its head runs in."""
+        """The process that runs its head."""
         if self.worker is not None:
             return self.worker.process
         return None if self.head is None else self.head.process
@@ -49,7 +49,7 @@ class AttemptLane:
         return self.head
 
     def recall(self) -> None:
-        """Take the calls that the worker has not started back into the lane."""
+        """Take calls that the worker has not started back into the lane."""
         if self.worker is None or not self.fed:
             return
         running = None if self.head is None else self.head.call
@@ -60,7 +60,7 @@ class AttemptLane:
         self.fed = sum(attempt.call is not None for attempt in self.waiting)
 
     def withdraw(self, wanted: Callable[[Attempt], bool]) -> list[Attempt]:
-        """Remove waiting attempts that have not started; those that a worker has taken meanwhile stay."""
+        """Remove and return waiting attempts that have not started; those that a worker has started stay."""
         self.recall()
         out = [attempt for attempt in self.waiting if attempt.call is None and wanted(attempt)]
         if out:
@@ -68,12 +68,9 @@ class AttemptLane:
             self.waiting = deque(attempt for attempt in self.waiting if id(attempt) not in gone)
         return out
 
-    def extend(self, attempts: Iterable[Attempt]) -> None:
-        self.waiting.extend(attempts)
 
-
-class Slots:
-    """The CPUs of the lanes: reserved when one opens, free when it ends, and lent to others while nobody needs them."""
+class LaneCpus:
+    """Reserves CPUs when a lane opens, frees them when it ends, and lends idle ones to other lanes."""
 
     def __init__(self, cpus: Cpus, *, may_stretch: Callable[[Attempt], bool]) -> None:
         self.cpus = cpus
@@ -81,20 +78,20 @@ class Slots:
         self._lanes: dict[str, AttemptLane] = {}
 
     def enter(self, lane: AttemptLane, cores: float, *, near: tuple[int, ...] = ()) -> None:
-        """Before the first attempt of a lane, and before one that asks for another number of cores."""
+        """Reserve CPUs before a lane's first attempt, and before one that needs a different number of cores."""
         lane.wanted = cores
         self._lanes[lane.id] = lane
         if self.cpus.reserve(lane.id, cores, near=near):
             self._apply()  # others give back what they had borrowed, before this one starts
         else:
-            self._tell(lane)
+            lane.pin(self.cpus.ids(lane.id), self.cpus.cores(lane.id))
 
     def leave(self, lane: AttemptLane, now: float) -> None:
         if self._lanes.pop(lane.id, None) is not None:
             self.cpus.release(lane.id, now)
 
     def patrol(self, now: float) -> None:
-        """Once a second: what runs for longer may use what has been idle for a while."""
+        """Called once a second: long-running lanes may use CPUs that have been idle for a while."""
         able = [
             lane.id
             for lane in self._lanes.values()
@@ -108,7 +105,4 @@ class Slots:
 
     def _apply(self) -> None:
         for lane in self._lanes.values():
-            self._tell(lane)
-
-    def _tell(self, lane: AttemptLane) -> None:
-        lane.pin(self.cpus.ids(lane.id), self.cpus.cores(lane.id))
+            lane.pin(self.cpus.ids(lane.id), self.cpus.cores(lane.id))

@@ -1,4 +1,4 @@
-"""The present load of an attempt's processes, for people who look."""
+"""The current load of an attempt's processes, as shown to people."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from computepool.agent.sandbox.base import Process
 from computepool.protocol.nodes.nodes import LoadModel
 
 #: The look at an attempt's processes that is worth telling: it says how busy they are.
-FIRST_WORD = 2
-#: Looks that wait to be told, at most; then neighbours are taken together.
-_UNTOLD_MAX = 8
+FIRST_COMPARABLE = 2
+#: Samples to keep at most; then neighbours are merged.
+_UNSENT_MAX = 8
 #: Between two of them.
 _GAP_S = 1.9
 
@@ -29,7 +29,7 @@ class Load:
     looks: int = 1  #: how often it was measured; the first one has nothing to compare with
 
     @classmethod
-    def seen(
+    def measure(
         cls, process: Process, now: float, before: Load | None, *, cards: CardLoad | None = None
     ) -> Load:
         used = process.usage()
@@ -73,8 +73,8 @@ def _higher(one: int | None, other: int | None) -> int | None:
     return max((value for value in (one, other) if value is not None), default=None)
 
 
-class Untold:
-    """Looks that the hub has not heard of: few, with the peaks of those that were left out."""
+class UnsentLoads:
+    """Load samples that were not sent yet: a few, each with the peaks of those that were merged into it."""
 
     __slots__ = ("_looks",)
 
@@ -82,18 +82,18 @@ class Untold:
         self._looks: list[Load] = []
 
     def add(self, load: Load) -> None:
-        if load.looks < FIRST_WORD:
+        if load.looks < FIRST_COMPARABLE:
             return
         if len(self._looks) > 1 and load.at - self._looks[-2].at < _GAP_S:
             self._looks[-1] = load.with_peaks(self._looks[-1])
         else:
             self._looks.append(load)
-        if len(self._looks) > _UNTOLD_MAX:
+        if len(self._looks) > _UNSENT_MAX:
             pairs = zip_longest(self._looks[::2], self._looks[1::2])
             self._looks = [one if two is None else two.with_peaks(one) for one, two in pairs]
 
     def take(self, now: float, *, young: bool = True) -> list[LoadModel]:
-        """Told once. Of an attempt that is not young any more, all of it as one."""
+        """Return each sample once; those of an attempt that is no longer young are merged into one."""
         looks, self._looks = self._looks, []
         if not young and looks:
             last = looks[0]

@@ -1,6 +1,6 @@
-"""The output of attempts: bounded, decoded, progress lines taken out, and shipped to the hub while they run.
+"""The output of attempts: bounded, decoded, stripped of signal lines, and shipped to the hub while they run.
 
-A short attempt never causes a request of its own: what it wrote travels with its report.
+A short attempt never causes a request of its own: its output travels with its report.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.hub_link.hub_client import Backoff, HubClient
-from computepool.core.errors import ComputePoolError, RateLimited, Unauthenticated, Unavailable
+from computepool.agent.hub_link.hub_client import TRANSIENT, Backoff, HubClient
+from computepool.core.errors import ComputePoolError
 from computepool.protocol import sealing
 from computepool.protocol.nodes.nodes import LOG_CHUNK_MAX, LogsRequest, LogText
 
@@ -35,7 +35,7 @@ _ASKED = re.compile(
 )
 #: No such line is longer, and what a job prints before it is not searched.
 _ASKED_LINE_MAX = 300
-#: In what is read at once, so many lines at most are looked up as marks of checkpoints; what follows is output.
+#: Lines per read that are looked up as signals at most; what follows is output.
 _LOOKS_MAX = 1024
 _TAIL = 1024
 #: A character is up to four bytes, and sealed bytes are sent as base64.
@@ -48,7 +48,7 @@ _Decoder = codecs.getincrementaldecoder("utf-8")
 
 @dataclass(frozen=True, slots=True)
 class PrintedDigest:
-    """Names a text: the one that the hub gets, after what cannot be sent was replaced."""
+    """Identifies the text that the hub receives, after characters that cannot be sent were replaced."""
 
     digest: str
     chars: int
@@ -59,16 +59,16 @@ NOTHING_PRINTED = PrintedDigest(hashlib.sha256().hexdigest(), 0)
 
 @dataclass(frozen=True, slots=True)
 class CheckpointLine:
-    """A line that says: a checkpoint lies in the folder of this name."""
+    """A line by which a job announces the checkpoint in the folder of this name."""
 
     name: str
-    progress: float | None  #: as the job said last
-    host: str | None  #: where the job wants to go on
+    progress: float | None  #: as the job last reported
+    host: str | None  #: where the job wants to continue
     printed: bytes | None = None  #: on standard output, before; None: too much, or a newer one came with it
 
 
 class LogBuffer:
-    """The output of one attempt that is not shipped yet."""
+    """The output of one attempt that has not been shipped yet."""
 
     def __init__(
         self,
@@ -80,10 +80,10 @@ class LogBuffer:
         is_mark: Callable[[str, bool], bool] | None = None,
         is_call: Callable[[str], bool] | None = None,
     ) -> None:
-        """`printed`: by the attempts that this one goes on from; None: nobody knows any more.
+        """`printed`: the output of the attempts that this one resumes; None if it was too long to keep.
 
-        `is_mark`: whether a line that names this folder, for a move or not, says that one was made; else it is output.
-        `is_call`: whether one that names this file says that something is asked of the hub.
+        `is_mark`: true if the named checkpoint exists (second argument: it asks for a move); otherwise the line is output.
+        `is_call`: the same for a call to the hub.
         """
         self.attempt_id = attempt_id
         self._seal = seal
@@ -104,25 +104,25 @@ class LogBuffer:
         self._sha = hashlib.sha256()
         self._chars = 0
         self._known = True
-        self._said: bytearray | None = bytearray()
+        self._printed: bytearray | None = bytearray()
         self._follows = False
         if printed != b"":
             self.follow_on(printed)
-        self.asked: list[CheckpointLine] = []  #: checkpoints that were made; who sees to them takes them out
-        self.called: list[str] = []  #: calls to the hub that were left; the same
+        self.asked: list[CheckpointLine] = []  #: announced checkpoints, until the sink takes them
+        self.called: list[str] = []  #: announced calls to the hub, likewise
         self.stderr_tail = ""  #: the last words, for the sentence that says how it ended
 
     def follow_on(self, printed: bytes | None) -> None:
-        """What earlier attempts printed stands before all of this one's. Once: a call may have to be made again."""
+        """Prepend what earlier attempts printed. Works once, because a call may have to be repeated."""
         if self._follows:
             return
         self._follows = True
         self._known = printed is not None
-        self._count(self._decoded(STDOUT, printed or b""))
-        self._said = None if printed is None else bytearray(printed)
+        self._count(self._decode(STDOUT, printed or b""))
+        self._printed = None if printed is None else bytearray(printed)
 
     def note(self, text: str) -> None:
-        """A line of the agent's own: not among what was printed, which is counted and compared, nor the job's last words."""
+        """Add a line of the agent's own. It is not part of the job's output, which is counted and compared."""
         self._keep(STDERR, f"[{text}]\n")
 
     @property
@@ -130,42 +130,42 @@ class LogBuffer:
         return self.seen_bytes > self._limits.output_bytes_max
 
     def feed(self, stream: str, data: bytes, *, skipped: int = 0) -> None:
-        """`skipped`: bytes that followed and were not even read; only when more was read than is kept."""
+        """`skipped`: bytes that followed and were not read, because more was read than is kept."""
         self.seen_bytes += len(data) + skipped
         if stream == STDOUT:
-            data = self._without_progress(data)
+            data = self._without_signals(data)
             self._remember(data)
         else:
             self.stderr_tail = (self.stderr_tail + data[-_TAIL:].decode(errors="replace"))[-_TAIL:]
-        self._take_in(stream, self._decoded(stream, data))
+        self._receive(stream, self._decode(stream, data))
 
-    def _decoded(self, stream: str, data: bytes, *, final: bool = False) -> str:
+    def _decode(self, stream: str, data: bytes, *, final: bool = False) -> str:
         # A database text cannot hold NUL, and no terminal shows it.
         return self._decoders[stream].decode(data, final).replace("\x00", "\ufffd")
 
-    def _take_in(self, stream: str, text: str) -> None:
+    def _receive(self, stream: str, text: str) -> None:
         if stream == STDOUT:
             self._count(text)
         self._keep(stream, text)
 
     def _count(self, text: str) -> None:
-        """The very text that is sent is what the report names, however long it is."""
+        """Digest exactly the text that is sent, however long it is."""
         self._sha.update(text.encode())
         self._chars += len(text)
 
     def _remember(self, data: bytes) -> None:
-        if self._said is not None:
-            self._said += data
-            if len(self._said) > self._limits.checkpoint_printed_max:
-                self._said = None
+        if self._printed is not None:
+            self._printed += data
+            if len(self._printed) > self._limits.checkpoint_printed_max:
+                self._printed = None
 
-    def printed(self) -> PrintedDigest | None:
-        """Names all of standard output but the progress lines; no more of it comes."""
+    def printed_digest(self) -> PrintedDigest | None:
+        """The digest of standard output without signal lines. Call it after the last output."""
         self._end(STDOUT)
         return PrintedDigest(self._sha.hexdigest(), self._chars) if self._known else None
 
     def finish(self) -> None:
-        """No more will come: let go of what was held back for a rest that never came."""
+        """Call it after the last output: releases a line that was held back because it might become a signal."""
         for stream in self._decoders:
             self._end(stream)
 
@@ -173,7 +173,7 @@ class LogBuffer:
         held = b""
         if stream == STDOUT:
             held, self._held = self._held, b""
-        self._take_in(stream, self._decoded(stream, held, final=True))
+        self._receive(stream, self._decode(stream, held, final=True))
 
     @property
     def fits_report(self) -> bool:
@@ -184,7 +184,7 @@ class LogBuffer:
         )
 
     def take(self, chunks_max: int, chars_max: int) -> list[LogText]:
-        """The oldest that is pending, within both limits; at least one chunk, unless `chunks_max` is 0."""
+        """The oldest pending chunks within both limits; at least one, unless `chunks_max` is 0."""
         chunks: list[LogText] = []
         while (self._returned or self._pending) and len(chunks) < chunks_max:
             size = len(self._returned[0].text if self._returned else self._pending[0][1])
@@ -192,15 +192,15 @@ class LogBuffer:
             if chunks and chars_max < 0:
                 break
             self.pending_chars -= size
-            chunks.append(self._returned.popleft() if self._returned else self._numbered())
+            chunks.append(self._returned.popleft() if self._returned else self._next_chunk())
         return chunks
 
-    def _numbered(self) -> LogText:
+    def _next_chunk(self) -> LogText:
         stream, text = self._pending.popleft()
         seq, self._next_seq = self._next_seq, self._next_seq + 1
-        return LogText(attempt_id=self.attempt_id, stream=stream, text=self._closed(text, stream), seq=seq)
+        return LogText(attempt_id=self.attempt_id, stream=stream, text=self._seal_text(text, stream), seq=seq)
 
-    def _closed(self, text: str, stream: str) -> str:
+    def _seal_text(self, text: str, stream: str) -> str:
         if self._seal is None:
             return text
         about = sealing.log_about(self._seal.job_id, self.attempt_id, stream)
@@ -210,7 +210,7 @@ class LogBuffer:
         return self.take(len(self._returned) + len(self._pending), self.pending_chars)
 
     def untake(self, chunks: list[LogText]) -> None:
-        """They may have arrived all the same: sent again as they are, the hub knows them by their numbers."""
+        """Put chunks back after a failed request. If they did arrive, the hub recognises them by their numbers."""
         self._returned.extendleft(reversed(chunks))
         self.pending_chars += sum(len(chunk.text) for chunk in chunks)
 
@@ -240,12 +240,12 @@ class LogBuffer:
         self._pending.extend((stream, text[start : start + size]) for start in range(0, len(text), size))
 
     def _mergeable(self, stream: str) -> int | None:
-        """Where text may be added. Who changes streams all the time loses their order: pieces must not be countless."""
+        """The chunk to append to. To bound the number of chunks, a job that alternates between streams loses their order."""
         depth = 1 if len(self._pending) < self._limits.log_pending_chunks_max else 2
         places = range(-1, -min(depth, len(self._pending)) - 1, -1)
         return next((place for place in places if self._pending[place][0] == stream), None)
 
-    def _without_progress(self, data: bytes) -> bytes:
+    def _without_signals(self, data: bytes) -> bytes:
         if not self._held and b"::" not in data and not (self._line_start and data.startswith(b":")):
             self._line_start = data.endswith(b"\n")
             held_from = data.rfind(b"\n") + 1
@@ -259,15 +259,15 @@ class LogBuffer:
             if self._line_start and line.startswith(_PROGRESS) and line.endswith(b"\n"):
                 self._set_progress(line[len(_PROGRESS) :])
                 continue
-            if looks and (found := self._looks_asked(line)) is not None:
+            if looks and (found := self._match_request(line)) is not None:
                 looks -= 1
-                if self._names_one(found):
+                if self._is_genuine(found):
                     kept.append(line[: found.start()])
                     self._line_start = self._line_start and found.start() == 0
                     if found["call"] is not None:
                         self.called.append(found["call"].decode())
                         continue
-                    self._ask(found)
+                    self._add_request(found)
                     asked_at = len(kept)
                     continue
             if self._line_start and _may_become_signal(line):
@@ -276,27 +276,27 @@ class LogBuffer:
             kept.append(line)
             self._line_start = line.endswith(b"\n")
         if asked_at is not None:  # Only the newest counts, and a copy for each would be the agent's memory.
-            self.asked[-1] = replace(self.asked[-1], printed=self._said_before(kept[:asked_at]))
+            self.asked[-1] = replace(self.asked[-1], printed=self._printed_before(kept[:asked_at]))
         return b"".join(kept)
 
-    def _looks_asked(self, line: bytes) -> re.Match[bytes] | None:
+    def _match_request(self, line: bytes) -> re.Match[bytes] | None:
         if not (self._is_mark or self._is_call) or not line.endswith(b"\n") or b"::" not in line:
             return None
         return _ASKED.search(line, max(0, len(line) - _ASKED_LINE_MAX))
 
-    def _names_one(self, found: re.Match[bytes]) -> bool:
+    def _is_genuine(self, found: re.Match[bytes]) -> bool:
         if found["call"] is not None:
             return self._is_call is not None and self._is_call(found["call"].decode())
         name, moves = found["name"] or found["moving"], found["host"] is not None
         return self._is_mark is not None and self._is_mark(name.decode(), moves)
 
-    def _said_before(self, kept: list[bytes]) -> bytes | None:
-        if self._said is None:
+    def _printed_before(self, kept: list[bytes]) -> bytes | None:
+        if self._printed is None:
             return None
-        said = bytes(self._said) + b"".join(kept)
+        said = bytes(self._printed) + b"".join(kept)
         return said if len(said) <= self._limits.checkpoint_printed_max else None
 
-    def _ask(self, found: re.Match[bytes]) -> None:
+    def _add_request(self, found: re.Match[bytes]) -> None:
         if found["host"] is not None:
             host = found["host"].decode(errors="replace").strip()
             self.asked.append(CheckpointLine(found["moving"].decode(), self.progress, host))
@@ -323,7 +323,7 @@ def _may_become_signal(line: bytes) -> bool:
 
 
 class LogShipper:
-    """One request at a time, at most every `log_flush_s`, with the output of all attempts in it."""
+    """Sends the output of all attempts, one request at a time, at most every `log_flush_s`."""
 
     def __init__(self, client: HubClient, *, clock: AgentClock, limits: AgentLimits) -> None:
         self._client = client
@@ -335,8 +335,8 @@ class LogShipper:
         self._turn = asyncio.Lock()
         self._under_way: frozenset[str] = frozenset()
 
-    def touched(self, buffer: LogBuffer) -> None:
-        """Something was written; it is shipped with the next request unless the attempt ends before."""
+    def touch(self, buffer: LogBuffer) -> None:
+        """Schedule new output for the next request; if the attempt ends first, it travels with the report."""
         if buffer.pending_chars and buffer.attempt_id not in self._dirty:
             self._dirty[buffer.attempt_id] = buffer
             self._wake.set()
@@ -353,9 +353,9 @@ class LogShipper:
                     await asyncio.sleep(self._backoff.delay_s(error))
 
     async def settle(self, buffer: LogBuffer) -> list[LogText]:
-        """The last output of a finished attempt, to travel with its report. Ships what is too long for that.
+        """Return the last output of a finished attempt for its report, after shipping what is too long for that.
 
-        While the hub is away the reporter gets all of it: it keeps reports on disk.
+        While the hub is unreachable the reporter gets all of it, because it keeps reports on disk.
         """
         buffer.finish()
         deadline = self._clock.steady() + SETTLE_S
@@ -390,13 +390,13 @@ class LogShipper:
         self._under_way = frozenset(buffer.attempt_id for buffer, chunks in taken if chunks)
         try:
             await self._client.logs(request)
-        except (Unavailable, RateLimited, Unauthenticated) as error:
+        except TRANSIENT as error:
             for buffer, chunks in taken:
                 buffer.untake(chunks)
                 self._dirty[buffer.attempt_id] = buffer
             return error
         except ComputePoolError as error:
-            _log.warning("the hub does not take output: %s", error.detail)
+            _log.warning("the hub refused output: %s", error.detail)
         finally:
             self._under_way = frozenset()
         self._backoff.reset()

@@ -11,8 +11,9 @@ from pathlib import Path
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.execution.attempt_result import AttemptResult, of_exit
-from computepool.agent.execution.attempts import Attempt, OutputSink
+from computepool.agent.execution.attempts import Attempt
 from computepool.agent.execution.job_environment import JobEnvironment
+from computepool.agent.execution.job_logs import OutputSink
 from computepool.agent.execution.logs import NOTHING_PRINTED, STDERR, STDOUT
 from computepool.agent.execution.specs import read_script
 from computepool.agent.execution.staging import place_bytes, place_inputs, send_outputs
@@ -67,9 +68,9 @@ class ProcessRunner:
             ended = await self._run_in(attempt, workdir)
             ending = of_exit(ended, stderr_tail="" if attempt.log is None else attempt.log.stderr_tail)
             ending.ran_ms = ended.usage.wall_ms
-            ending.usage = attempt.measured(ended.usage)
+            ending.usage = attempt.total_usage(ended.usage)
             if ended.ok:
-                ending.printed = NOTHING_PRINTED if attempt.log is None else attempt.log.printed()
+                ending.printed = NOTHING_PRINTED if attempt.log is None else attempt.log.printed_digest()
             if attempt.saving is not None:
                 ending = await self._keeper.finish(attempt, ending)
             if self._wants_outputs(attempt, ending) and not is_empty(workdir / OUTPUTS):
@@ -79,7 +80,7 @@ class ProcessRunner:
             self._folders.give_back(account, workdir, disk_mb)
 
     def _wants_outputs(self, attempt: Attempt, ending: AttemptResult) -> bool:
-        """A success is nothing without them, also one that ended before its lease was lost or the agent was stopped."""
+        """A success needs its outputs, even if the lease was lost or the agent stopped after it ended."""
         if ending.outcome is Outcome.SUCCEEDED:
             return True
         return attempt.stop is None and ending.outcome is not Outcome.MOVED
@@ -93,7 +94,7 @@ class ProcessRunner:
         argv, requirements = self._command(attempt, workdir)
         provision, python = NOTHING, attempt.spec.python
         if requirements or python:
-            note = partial(self._sink.note, attempt)
+            note = partial(self._sink.logs.note, attempt)
             provision = await attempt.prepare(self._provisions.acquire(python, requirements, note=note))
         try:
             if spec.inputs:
@@ -175,9 +176,7 @@ class ProcessRunner:
     async def _take_outputs(self, attempt: Attempt, workdir: Path, ending: AttemptResult) -> None:
         seal = sealing.seal_of(attempt.spec.spec, attempt.grant.job_id)
         taken = await send_outputs(workdir / OUTPUTS, self._uploader, self._limits, seal=seal)
-        taken.apply(ending)
-        for note in taken.notes:
-            self._sink(attempt, STDERR, f"{note}\n".encode())
+        taken.apply(ending, partial(self._sink, attempt))
 
 
 class ProcessRun:
@@ -206,11 +205,11 @@ class ProcessRun:
     def patrol(self) -> None:
         if not self.ended.done():
             used = self._process.patrol()
-            self._attempt.usage = self._attempt.measured(used)
+            self._attempt.usage = self._attempt.total_usage(used)
             self._on_end()
 
     def close(self) -> None:
-        """Whatever happened: nothing of it runs, reads or is open afterwards."""
+        """Afterwards nothing of it runs, is read or is open."""
         self._attempt.kill = self._attempt.process = None
         self._timer.cancel()
         self._loop.remove_reader(self._process.fileno())
@@ -245,7 +244,7 @@ class ProcessRun:
 
 
 def _script_name(name: str, *, python: bool) -> str:
-    """The submitter's own name for it where it is a plain file name: it is what tracebacks show."""
+    """The submitter's name if it is a plain file name, because tracebacks show it."""
     name = name.rpartition("/")[2]
     if not _SCRIPT_NAME.fullmatch(name) or name == OUTPUTS:
         name = "script"

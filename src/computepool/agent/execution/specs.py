@@ -1,4 +1,4 @@
-"""Specs as the agent uses them: parsed once per digest, with everything that follows from them worked out."""
+"""Job specs as the agent uses them: parsed once per digest, with everything derived from them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WORKER_WALL_S = 90 * 24 * 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerKey:
-    """What two calls must share to be served by the same warm worker."""
+    """Two calls with equal keys can share a warm worker."""
 
     account: str
     limits: Limits
@@ -62,12 +62,12 @@ class PreparedSpec:
 
     @property
     def python(self) -> str:
-        """The minor version that it needs, where that is not the agent's own; else nothing."""
+        """The minor version that it needs, or "" for the agent's own."""
         wanted = self.spec.needs.python
         return "" if wanted is None or wanted == PYTHON else wanted
 
     def worker_key(self, account: str, cards: tuple[int, ...]) -> WorkerKey:
-        """The same object for the same arguments, so that the usual comparison is one of identity."""
+        """Returns the same object for the same arguments, which makes comparison fast."""
         key = self.worker_keys.get((account, cards))
         if key is None:
             key = WorkerKey(
@@ -86,7 +86,7 @@ class PreparedSpec:
 
 
 class PreparedSpecCache:
-    """`memory_mb`: what a spec may use of this node's memory."""
+    """`memory_mb`: how much of this node's memory a spec may use."""
 
     def __init__(self, memory_mb: Callable[[JobSpec], int], *, size_max: int = SPECS_MAX) -> None:
         self._memory_mb = memory_mb
@@ -100,7 +100,7 @@ class PreparedSpecCache:
         return found
 
     def relimit(self) -> None:
-        """What the owner allows has changed; attempts that run keep what they were given."""
+        """Apply a change of the owner's rules. Running attempts keep their limits."""
         for digest, known in list(self._specs.items()):
             self._specs[digest] = prepare(digest, known.spec, memory_mb=self._memory_mb(known.spec))
 
@@ -133,7 +133,7 @@ def prepare(digest: str, spec: JobSpec, *, memory_mb: int) -> PreparedSpec:
 
 
 def check_requirements(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """As the hub does: it may be older than this rule, or hostile, and uv obeys more than requirements."""
+    """Check again what the hub checked: it may be older or hostile, and uv accepts more than requirements."""
     try:
         return requirements.check_requirements(texts)
     except ValueError as error:
@@ -141,7 +141,7 @@ def check_requirements(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def read_script(source: str) -> tuple[list[str], tuple[str, ...]]:
-    """The command that a script's file is given to, and its dependencies."""
+    """The interpreter of a script and its dependencies."""
     script = Script(source)
     try:
         return script.interpreter, script.dependencies

@@ -1,10 +1,10 @@
-"""Staging: fills a work folder before a job, and takes out its results afterwards."""
+"""Staging: fills a work folder before a job and collects its results afterwards."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,10 +18,11 @@ from computepool.agent.execution.attempt_result import (
     StagingFailed,
     is_full,
 )
+from computepool.agent.execution.logs import STDERR
 from computepool.agent.sandbox.base import OUTPUTS
 from computepool.agent.sandbox.collect import Caps, OutputCollector
 from computepool.agent.sandbox.scratch import stage
-from computepool.agent.storage.artifacts import ArtifactCache, Uploader, sha256_of
+from computepool.agent.storage.artifacts import ArtifactCache, Uploader, digest_of, sha256_of
 from computepool.agent.storage.sealing import sealed_file
 from computepool.core.errors import BadRequest, ComputePoolError, NotFound, QuotaExceeded
 from computepool.core.jobs.lifecycle import Outcome, Reason
@@ -42,7 +43,7 @@ async def place_inputs(cache: ArtifactCache, inputs: Sequence[tuple[str, str]], 
         except ValueError as error:
             raise BadJob(f"input name: {error}") from error
         if top in _RESERVED:
-            raise BadJob(f"an input cannot be called {name!r}: that place is taken")
+            raise BadJob(f"an input cannot be called {name!r}: the name is reserved")
         await place_artifact(cache, digest, workdir, name=name)
 
 
@@ -57,12 +58,12 @@ async def place_artifact(cache: ArtifactCache, digest: str, workdir: Path, *, na
             f"cannot fetch the artifact {digest[:12]}… for {name!r}: {error.detail}"
         ) from error
     try:
-        await _copied(source, workdir, name)
+        await _copy_and_close(source, workdir, name)
     except (FileExistsError, NotADirectoryError) as error:
         raise BadJob(f"two inputs are called {name!r}, or one is a folder of another") from error
     except OSError as error:
         if is_full(error, workdir):
-            raise FolderFull(f"there is no room for {name!r} in the work folder") from error
+            raise FolderFull(f"the work folder is too small for {name!r}") from error
         raise StagingFailed(f"cannot write the input {name!r}: {error.strerror}") from error
 
 
@@ -71,8 +72,8 @@ def place_bytes(data: bytes, workdir: Path, *, name: str, executable: bool = Fal
         file.write(data)
 
 
-async def _copied(source: int, workdir: Path, name: str) -> None:
-    """Closes `source` when it is copied, also where nobody waits for that any more: its number may be another's then."""
+async def _copy_and_close(source: int, workdir: Path, name: str) -> None:
+    """Closes `source` after the copy even if the caller was cancelled, when the number may be in use again."""
     if os.fstat(source).st_size <= _THREAD_ABOVE:
         try:
             _copy(source, workdir, name)
@@ -86,7 +87,7 @@ async def _copied(source: int, workdir: Path, name: str) -> None:
 
 def _close(source: int, copied: asyncio.Future[None]) -> None:
     os.close(source)
-    copied.exception()  # Whoever waited has it; else nobody wants it.
+    copied.exception()  # Retrieved, so that asyncio does not warn about it.
 
 
 def _copy(source: int, workdir: Path, name: str) -> None:
@@ -95,29 +96,34 @@ def _copy(source: int, workdir: Path, name: str) -> None:
         while offset < size:
             sent = os.sendfile(target.fileno(), source, offset, size - offset)
             if sent == 0:
-                raise OSError(5, "the cached file is shorter than it was")
+                raise OSError(5, "the cached file was truncated")
             offset += sent
         os.fchmod(target.fileno(), 0o444)
 
 
 class Changed(Exception):
-    """What a job made is not what it was a moment ago; the message says which file."""
+    """A file changed while it was collected; the message says which."""
 
 
 @dataclass(slots=True)
 class Outputs:
-    """What was taken from an outputs folder. `excess` says which limit was exceeded, if one was."""
+    """What was collected from an outputs folder. `excess` says which limit was exceeded, if any."""
 
     refs: list[OutputRef] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     excess: str = ""
 
-    def apply(self, ending: AttemptResult) -> None:
-        """A job that succeeded but left more than is allowed has failed; what failed anyway keeps its reason."""
+    def apply(self, ending: AttemptResult, write: Callable[[str, bytes], None]) -> None:
+        """A job that succeeded but exceeded a limit has failed; a job that failed keeps its reason.
+
+        `write`: takes the notes as output of the job.
+        """
         ending.outputs = tuple(self.refs)
         if self.excess and ending.outcome is Outcome.SUCCEEDED:
             ending.outcome, ending.reason, ending.error = Outcome.FAILED, Reason.OUTPUT_LIMIT, self.excess
             ending.result = ending.result_artifact = None
+        for note in self.notes:
+            write(STDERR, f"{note}\n".encode())
 
 
 async def send_outputs(
@@ -158,19 +164,19 @@ async def send_outputs(
 async def sealed_copy(
     fd: int, size: int, *, to: bytes, about: About, folder: Path
 ) -> AsyncIterator[tuple[int, int]]:
-    """Of what a job made: sealed_file, which raises Changed where it became shorter meanwhile."""
+    """Like sealed_file, but raises Changed if the job's file was truncated meanwhile."""
     try:
         async with sealed_file(fd, size, to=to, about=about, folder=folder) as file:
             yield file
     except BadRequest as error:
         if os.fstat(fd).st_size >= size:
             raise
-        raise Changed("what it made was changed while it was sealed") from error
+        raise Changed("an output was changed while it was sealed") from error
 
 
 def no_room(error: QuotaExceeded) -> str:
-    """Nobody's fault here: the submitter learns it from the job."""
-    return f"what it made cannot be kept: {error.detail}"
+    """For the submitter, whose quota it is."""
+    return f"its outputs cannot be stored: {error.detail}"
 
 
 async def _send(fd: int, size: int, name: str, *, uploader: Uploader) -> OutputRef:
@@ -178,22 +184,19 @@ async def _send(fd: int, size: int, name: str, *, uploader: Uploader) -> OutputR
 
 
 async def send_file(fd: int, size: int, name: str, *, uploader: Uploader) -> str:
-    """Its digest. Raises Changed where something that the job left running still writes to it."""
+    """Upload a file and return its digest. Raises Changed if something still writes to it."""
     digest = None
     try:
-        if size > _THREAD_ABOVE:
-            digest = await asyncio.to_thread(sha256_of, fd, size)
-        else:
-            digest = sha256_of(fd, size)
+        digest = await digest_of(fd, size)
         await uploader.send(fd, digest, size=size, name=name)
     except BadRequest as error:
-        if digest is not None and await asyncio.to_thread(_is_still, fd, size, digest):
+        if digest is not None and await asyncio.to_thread(_is_unchanged, fd, size, digest):
             raise
-        raise Changed(f"{name!r} was changed while it was taken") from error
+        raise Changed(f"{name!r} was changed while it was collected") from error
     return digest
 
 
-def _is_still(fd: int, size: int, digest: str) -> bool:
+def _is_unchanged(fd: int, size: int, digest: str) -> bool:
     try:
         return sha256_of(fd, size) == digest
     except BadRequest:

@@ -1,7 +1,7 @@
-"""The node's own measurements, when the hub asks for them: only while it is idle, in the sandbox where jobs run.
+"""Hardware measurements on the hub's request: only while the node is idle, in the sandbox where jobs run.
 
-Owns when to measure and how it is reported; what is measured is measure.py. A job that comes meanwhile ends it, and it is
-tried again later: the owner's work and the pool's come first.
+Decides when to measure and reports the result; measure.py does the measuring. A job that arrives meanwhile cancels the
+measurement, which is retried later.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from computepool.agent.clock import AgentClock
+from computepool.agent.execution.executor import Executor
 from computepool.agent.execution.job_environment import JobEnvironment
 from computepool.agent.hardware import driver, measure
 from computepool.agent.hub_link.hub_client import HubClient
@@ -54,24 +55,22 @@ class Benchmark:
         client: HubClient,
         identity: Identity,
         *,
+        executor: Executor,
         work_dir: Path,
         clock: AgentClock,
-        idle: Callable[[], bool],
-        emptied: Callable[[], Awaitable[None]],
     ) -> None:
         self._job_environment = job_environment
         self._client = client
         self._identity = identity
         self._work_dir = work_dir
         self._clock = clock
-        self._idle = idle
-        self._emptied = emptied
+        self._executor = executor
         self._wanted = ""
         self._asked = asyncio.Event()
         self.view: HardwareView | None = None  #: what the hub made of the last one
 
-    def want(self, id_: str) -> None:
-        """The hub asked for a measurement; a newer question replaces an older one."""
+    def request(self, id_: str) -> None:
+        """Schedule a measurement for the hub; a newer request replaces an older one."""
         self._wanted = id_
         self._asked.set()
 
@@ -82,14 +81,14 @@ class Benchmark:
             try:
                 await self._answer(self._wanted)
             except ComputePoolError as error:
-                _log.info("the hub did not take the measurement: %s", error.detail)
+                _log.info("the hub refused the measurement: %s", error.detail)
             except (OSError, SandboxError, ValidationError) as error:
-                _log.warning("this machine could not be measured: %s", error)
+                _log.warning("cannot measure this machine: %s", error)
             except Exception:  # noqa: BLE001 - a measurement that fails must never end the node
                 _log.exception("the measurement failed")
 
     async def _answer(self, id_: str) -> None:
-        found = await self._measured_when_idle()
+        found = await self._measure_when_idle()
         if found is None:
             return  # It is never idle: its jobs tell how fast it is.
         said = {**found, **await self._network(), "id": id_, "signature": _UNSIGNED}
@@ -99,16 +98,16 @@ class Benchmark:
         level = logging.WARNING if self.view.standing == "lowered" else logging.INFO
         _log.log(level, "hardware: %s", self.view.sentence)
 
-    async def _measured_when_idle(self) -> dict[str, Any] | None:
+    async def _measure_when_idle(self) -> dict[str, Any] | None:
         for _ in range(_TRIES):
-            await self._emptied()
+            await self._executor.wait_until_idle()
             found = await self._measure()
             if found is not None:
                 return found
         return None
 
     async def _measure(self) -> dict[str, Any] | None:
-        """None when a job came: what was measured beside it says little."""
+        """None if a job arrived meanwhile, which distorts the measurement."""
         workdir = self._work_dir / f"measure-{self._clock.entropy(4).hex()}"
         workdir.mkdir(mode=0o700)
         try:
@@ -152,7 +151,7 @@ class Benchmark:
             os.close(reader)
 
     def _policy(self, workdir: Path, limits: Limits, cards: Sequence[int]) -> SandboxPolicy:
-        """That of a job with all the cards, and with the library that multiplies matrices."""
+        """The policy of a job with all cards, plus cuBLAS."""
         files = driver.cublas() if cards else {}
         if self._job_environment.sandbox.level is Level.PROCESS:
             env = _cublas_at({name: str(path) for name, path in files.items()})
@@ -163,10 +162,10 @@ class Benchmark:
         return dataclasses.replace(plain, mounts={**plain.mounts, **mounts})
 
     async def _watch(self, ended: asyncio.Task[Any]) -> bool:
-        """Until it has ended, its time is over (both fine), or a job came (not)."""
+        """Wait for the end or the time limit; False if a job arrived first."""
         deadline = self._clock.steady() + MEASURE_S
         while not ended.done() and self._clock.steady() < deadline:
-            if not self._idle():
+            if self._executor.attempts:
                 return False
             await asyncio.sleep(_LOOK_S)
         return True
@@ -181,7 +180,7 @@ class Benchmark:
 
 
 def collect(output: bytes, *, cards: int) -> dict[str, Any]:
-    """What the program printed, as a report. It ran in a sandbox, but its words are only words."""
+    """Parse what the program printed. It ran in a sandbox, but its output is not trusted."""
     found: dict[str, Any] = {}
     gflops: list[int | None] = [None] * cards
     notes: list[str] = []
@@ -198,7 +197,7 @@ def collect(output: bytes, *, cards: int) -> dict[str, Any]:
 
 
 def measure_here(folder: Path, *, cards: int) -> dict[str, Any]:
-    """For the doctor: the same program, without a sandbox and without a hub. Blocks for at most MEASURE_S."""
+    """For the doctor: run the same program without sandbox and hub. Blocks for at most MEASURE_S."""
     files = driver.cublas() if cards else {}
     environment = {**os.environ, **_cublas_at({name: str(path) for name, path in files.items()})}
     try:

@@ -1,4 +1,4 @@
-"""Tests that a job in this node's sandbox can really use a card, by starting one, before any card is lent."""
+"""Tests whether a job in this node's sandbox can use the cards, before any card is lent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ sys.exit(0 if (code, count.value) == (0, int(sys.argv[1])) else f"cuInit answere
 def reason_against(
     sandbox: Sandbox, runtime: Runtime | None, cards: Sequence[DetectedCard], *, work_dir: Path
 ) -> str:
-    """Why jobs cannot use the cards at this level; nothing if they can. Other makers' cards are not tried."""
+    """Why jobs cannot use the cards at this level; empty if they can. Only NVIDIA cards are tested."""
     nvidia = [card for card in cards if card.maker == "nvidia"]
     if not nvidia:
         return ""

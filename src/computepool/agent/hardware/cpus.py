@@ -1,7 +1,7 @@
-"""The CPUs of each running job: whole ids for whole cores, shared ones for parts of a core, and idle ones on top.
+"""The CPUs of each running job: whole ids for whole cores, shared ids for fractions, and idle ids on top.
 
-`Cpus` is the arithmetic: who holds how much of which id. It does no I/O and reads no clock; lanes.py applies what it says.
-A node's CPUs are numbered by its kernel; only ids that the agent itself may use are lent, and no more than its owner lends.
+`Cpus` is the arithmetic of who holds how much of which id, without I/O or a clock; lanes.py applies it. Only ids that the
+agent itself may use are lent, and no more than the owner lends.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ SETTLED_S = 1.0
 
 
 def usable_ids() -> tuple[int, ...]:
-    """What the agent itself may run on; nothing where the system does not tell."""
+    """CPUs that the agent itself may run on; empty if the system cannot tell."""
     return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
 
 
 def lent_ids(usable: Sequence[int], cores: float, *, seed: str) -> tuple[int, ...]:
-    """As many as the node lends cores, begun ones counted. `seed`: agents that share a machine begin at different ones."""
+    """One id per core lent, rounded up. `seed`: agents on the same machine start at different ids."""
     count = min(len(usable), max(1, math.ceil(cores)))
     if count == len(usable):
         return tuple(usable)
@@ -31,7 +31,7 @@ def lent_ids(usable: Sequence[int], cores: float, *, seed: str) -> tuple[int, ..
 
 
 class Cpus:
-    """The lent ids, and who holds what of them. A holder is a lane: jobs that run one after the other."""
+    """The ids that are lent and who holds them. A holder is a lane."""
 
     def __init__(self, ids: Sequence[int], cores: float) -> None:
         lent = round(cores * MILLI)
@@ -49,30 +49,30 @@ class Cpus:
 
     @property
     def free(self) -> tuple[int, ...]:
-        """Ids that nobody reserved, not even in part."""
+        """Ids without any reservation."""
         return tuple(id_ for id_, used in self._used.items() if not used)
 
     def parts(self, holder: str) -> dict[int, int]:
-        """What it reserved: thousandths of each id."""
+        """The reservation, in thousandths of each id."""
         return dict(self._parts.get(holder, {}))
 
     def ids(self, holder: str) -> tuple[int, ...]:
-        """Where it may run now: its own, and what is spare if it may have that."""
+        """Where it may run now: on its own ids and, if elastic, on spare ones."""
         own = self._parts.get(holder, {})
         return tuple(sorted({*own, *self._spare})) if holder in self._elastic else tuple(sorted(own))
 
     def cores(self, holder: str) -> float:
-        """How much it may use now: its own, and an equal share of what is spare."""
+        """How much it may use now: its reservation and an equal share of spare CPUs."""
         milli = sum(self._parts.get(holder, {}).values())
         if holder in self._elastic:
             milli += sum(self._room[id_] for id_ in self._spare) // len(self._elastic)
         return milli / MILLI
 
     def reserve(self, holder: str, cores: float, *, near: tuple[int, ...] = ()) -> bool:
-        """Set ids aside, at once; what others only borrowed of them is taken back. True if others' ids changed.
+        """Reserve ids at once, taking back borrowed ones. True if the ids of other holders changed.
 
-        Never refuses: the hub has counted, and where it counted wrong, ids are shared. `near`: those that what it will
-        run in is on already; they are taken if they are free, so that nothing has to be moved.
+        Never refuses: if the hub over-committed the node, ids are shared. `near`: ids that are preferred because
+        the worker runs there already.
         """
         if len(near) * MILLI == round(cores * MILLI) and holder not in self._parts and self._idle(near):
             self._parts[holder] = dict.fromkeys(near, MILLI)
@@ -100,24 +100,24 @@ class Cpus:
                 self._free_since[id_] = now
 
     def stretch(self, holders: Collection[str], now: float) -> None:
-        """Let these, and no others, use what has been free for a while."""
+        """Let exactly these holders use ids that have been free for a while."""
         self._elastic = frozenset(holders) & self._parts.keys()
         settled = [id_ for id_ in self._whole_ids() if now - self._free_since[id_] >= SETTLED_S]
         self._spare = tuple(settled) if self._elastic else ()
 
     def _idle(self, ids: tuple[int, ...]) -> bool:
-        """Free, lent whole, and borrowed by nobody."""
+        """True if all are free, lent in full, and not borrowed."""
         return all(
             self._used.get(id_, 1) == 0 and self._room[id_] == MILLI and id_ not in self._spare for id_ in ids
         )
 
     def _whole_ids(self) -> list[int]:
-        """Free and lent whole; those that nobody borrows first, so that less must be taken back."""
+        """Ids that are free and lent in full, those that nobody borrows first."""
         free = [id_ for id_ in self.free if self._room[id_] == MILLI]
         return sorted(free, key=lambda id_: id_ in self._spare)
 
     def _place(self, holder: str, milli: int) -> None:
-        """Part of a core: on one id where it fits, else on several, else on the least used."""
+        """Place part of a core on one id if it fits, else on several, else on the least used."""
         mine = self._parts[holder]
         fitting = [id_ for id_ in self._room if id_ not in mine and self._left(id_) >= milli]
         # The fullest that will do keeps whole ids whole.
@@ -128,7 +128,7 @@ class Cpus:
                 mine[id_] = part
                 self._used[id_] += part
                 milli -= part
-        if milli > 0 and self._room:  # More than is lent: shared with whoever is there.
+        if milli > 0 and self._room:  # More than is lent: share an id.
             id_ = min(self._room, key=lambda id_: (id_ in mine, self._used[id_]))
             mine[id_] = mine.get(id_, 0) + milli
             self._used[id_] += milli
@@ -137,7 +137,7 @@ class Cpus:
         return self._room[id_] - self._used[id_]
 
     def _compact(self) -> bool:
-        """Move parts of cores together, so that ids become whole again. True if anything moved."""
+        """Pack partial reservations together to free whole ids. True if anything moved."""
         before = {holder: dict(parts) for holder, parts in self._parts.items()}
         loose: list[tuple[str, int]] = []
         for holder, parts in self._parts.items():

@@ -1,7 +1,6 @@
-"""Parts of the graphics driver that a job sees besides its card's device nodes: libraries and a few files of /sys.
+"""Parts of the graphics driver that a job sees besides device nodes: libraries and a few files of /sys.
 
-Each file alone and read-only, wherever the host keeps it, under names that do not depend on the host. One table for all
-makers; nothing of it is there for a job without a card.
+Each file is mounted read-only, under names that do not depend on the host. A job without a card sees none of them.
 """
 
 from __future__ import annotations
@@ -43,25 +42,25 @@ _LINE = re.compile(r"^\s*(\S+) \(([^)]*)\) => (\S+)$", re.MULTILINE)
 
 
 def mounts(cards: Sequence[DetectedCard], *, sysfs: bool = True) -> dict[Path, str]:
-    """For jobs that have these cards: path on the host -> path inside. `sysfs`: also the files of /sys."""
+    """Mounts for jobs with these cards: path on the host -> path inside. `sysfs`: include files of /sys."""
     makers = sorted({card.maker for card in cards})
     found: dict[Path, str] = {}
     for maker in makers if sysfs else ():
         found |= {Path(path): path for path in _SYS.get(maker, ()) if os.path.exists(path)}
     if "nvidia" in makers:
-        found |= {path: f"{LIBRARIES}/{name}" for path, name in _named(_NVIDIA).items()}
+        found |= {path: f"{LIBRARIES}/{name}" for path, name in _files_by_name(_NVIDIA).items()}
     return found
 
 
 def library_path(cards: Sequence[DetectedCard], *others: str | None) -> dict[str, str]:
-    """The variable that lets a job find these libraries, before what it would have had anyway."""
+    """LD_LIBRARY_PATH with these libraries first."""
     if not any(card.maker == "nvidia" for card in cards):
         return {}
     return {"LD_LIBRARY_PATH": ":".join(filter(None, (LIBRARIES, *others)))}
 
 
 def version() -> str:
-    """Of NVIDIA's driver in the kernel; empty where there is none."""
+    """Version of the NVIDIA kernel driver; empty if there is none."""
     try:
         return Path("/sys/module/nvidia/version").read_text().strip()
     except OSError:
@@ -69,7 +68,7 @@ def version() -> str:
 
 
 def cublas() -> dict[str, Path]:
-    """NVIDIA's library of matrix products, newest first found: with CUDA, or with Python packages such as torch's."""
+    """The newest cuBLAS, from CUDA or from Python packages such as torch's."""
     candidates = [{name: path for name, path in _cache().items() if _CUBLAS.fullmatch(name)}]
     for entry in sys.path:
         for folder in sorted(Path(entry).glob("nvidia/*/lib")) if entry else ():
@@ -87,8 +86,8 @@ def _pair(major: str) -> tuple[str, str]:
     return f"libcublas.so.{major}", f"libcublasLt.so.{major}"
 
 
-def _named(prefixes: Iterable[str]) -> dict[Path, str]:
-    """Each file with the one of its names that programs ask for: libcuda.so.1, not libcuda.so or its full version."""
+def _files_by_name(prefixes: Iterable[str]) -> dict[Path, str]:
+    """Each file with the name that programs load it by: libcuda.so.1, not libcuda.so or its full version."""
     found: dict[Path, str] = {}
     wanted = tuple(prefixes)
     for name, path in _cache().items():
@@ -98,14 +97,14 @@ def _named(prefixes: Iterable[str]) -> dict[Path, str]:
 
 
 def _rank(name: str) -> int:
-    """One number after `.so` is what linkers write down; a full version is what the driver asks its own parts by."""
+    """Prefer one number after `.so`, as linkers write it; the driver loads its own parts by full version."""
     version = name.partition(".so")[2]
     return {1: 0, 0: 2}.get(version.count("."), 1)
 
 
 @functools.lru_cache(maxsize=1)
 def _cache() -> dict[str, Path]:
-    """What the loader's cache says: name -> file, the first of each name, for this machine's own architecture."""
+    """The loader's cache for this architecture: name -> file, the first of each name."""
     tool = shutil.which("ldconfig", path="/sbin:/usr/sbin:/usr/local/sbin:/bin:/usr/bin")
     return read_cache(run_tool([tool, "-p"]) or "" if tool else "")
 

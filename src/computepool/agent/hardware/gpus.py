@@ -1,4 +1,4 @@
-"""The graphics cards of this machine, and how busy they are. Each maker's own tool is asked; none must exist.
+"""The graphics cards of this machine and their load. Each vendor's own tool is used if it is installed.
 
 Order: NVML, then nvidia-smi; amd-smi, then rocm-smi; system_profiler on macOS. A tool that is missing, hangs
 or prints something unexpected counts as "no such cards", never as an error.
@@ -54,7 +54,7 @@ def find_cards() -> tuple[DetectedCard, ...]:
 
 
 def visible_env(cards: Sequence[DetectedCard]) -> Mapping[str, str]:
-    """What tells the maker's runtime to use these cards and no others."""
+    """Variables that limit CUDA and ROCm to these cards."""
     nvidia = ",".join(card.ident for card in cards if card.maker == "nvidia")
     amd = ",".join(card.ident for card in cards if card.maker == "amd")
     # Set even when empty: a job that reserved no card must not find one by accident at level `process`.
@@ -72,7 +72,7 @@ def _nvidia() -> list[DetectedCard]:
 
 
 def _nvml_cards() -> list[DetectedCard] | None:
-    """None where NVML cannot say: no driver, no library, or one that does not match."""
+    """None if NVML does not work: no driver, no library, or versions that do not match."""
     if pynvml is None:
         return None
     try:
@@ -124,12 +124,12 @@ class CardLoad:
 
     @property
     def percent(self) -> int:
-        """Of all of them together."""
+        """Average over all cards."""
         return min(100, round(100 * self.busy / self.cards))
 
 
 class GpuMeter:
-    """How busy and how full the cards are, by NVML's samples. Says nothing where NVML cannot."""
+    """Samples the load of NVIDIA cards through NVML."""
 
     def __init__(self, cards: Sequence[DetectedCard]) -> None:
         self._handles: dict[int, Any] = {}
@@ -145,7 +145,7 @@ class GpuMeter:
             self._handles.clear()
 
     def look(self, indices: Iterable[int]) -> CardLoad | None:
-        """What these cards do now, all programs on them together; None where none of them says."""
+        """The current load of these cards by all programs; None if NVML cannot tell."""
         cards, busy, used = 0, 0.0, 0
         for index in indices:
             if index in self._handles:
@@ -213,7 +213,7 @@ def _apple() -> list[DetectedCard]:
 
 # ---------------------------------------------------------------- tools
 def run_tool(argv: Sequence[str]) -> str | None:
-    """What the program printed; None when it is missing, failed or took too long."""
+    """The program's output; None if it is missing, failed or timed out."""
     program = shutil.which(argv[0])
     if program is None:
         return None
@@ -222,7 +222,7 @@ def run_tool(argv: Sequence[str]) -> str | None:
             [program, *argv[1:]], capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as error:
-        _log.warning("%s could not be asked: %s", argv[0], error)
+        _log.warning("cannot run %s: %s", argv[0], error)
         return None
     return done.stdout if done.returncode == 0 else None
 

@@ -1,7 +1,7 @@
 """Measures the machine from inside the sandbox where jobs run: a core, memory, the disk, and each graphics card.
 
-Runs as a program of its own with nothing but the standard library, prints one JSON object a line, and stops by itself
-before its time is over, so that what was measured by then counts. Lowest priority, one core at a time.
+Runs as a program with the standard library alone, prints one JSON object per line, and stops before its time limit, so
+that what was measured by then counts. Lowest priority, one core at a time.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def hashes() -> bytes:
 
 
 def core_score(*, rounds: int = 4) -> int:
-    """The best of a few rounds, in processor time: what else the machine does hardly counts."""
+    """The best of a few rounds in processor time, so that other load hardly matters."""
     logs = 0.0
     for part in (integers, floats, hashes):
         best = min(_took(part) for _ in range(rounds))
@@ -76,7 +76,7 @@ def _took(part: Callable[[], object]) -> float:
 
 @functools.lru_cache(maxsize=1)
 def _clock() -> Callable[[], float]:
-    """Processor time, or the time of day where that moves in steps (gVisor's: 10 ms)."""
+    """Processor time, or wall time if the processor clock is too coarse (10 ms in gVisor)."""
     seen, until = {time.thread_time()}, time.perf_counter() + _STEP_S
     while time.perf_counter() < until:
         seen.add(time.thread_time())
@@ -96,7 +96,7 @@ def memory_mb_s() -> int:
 
 
 def disk_mb_s(folder: Path) -> int:
-    """Written to the disk and read back from it, each once."""
+    """Write to the disk and read back, once each."""
     path, chunk = folder / "measure.tmp", os.urandom(_MIB)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -121,7 +121,7 @@ class CudaError(RuntimeError):
 
 
 class Cuda:
-    """The few calls of the driver and of cuBLAS that a product of matrices needs."""
+    """The driver and cuBLAS calls that a matrix product needs."""
 
     def __init__(self, cublas: str) -> None:
         self.driver = ctypes.CDLL("libcuda.so.1")
@@ -195,7 +195,7 @@ class Cuda:
 
 
 def cards(cublas: str, *, deadline: float) -> Iterator[tuple[int, int | None, str]]:
-    """Index, GFLOPS, and why not, of each card that this process sees."""
+    """Index, GFLOPS or None, and the reason for None, of each visible card."""
     cuda = Cuda(cublas)
     for index in range(cuda.count()):
         if time.perf_counter() > deadline:

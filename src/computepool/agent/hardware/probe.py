@@ -1,6 +1,6 @@
-"""The hardware that this machine can lend: processors, memory, disk and cards, as the agent itself may use them.
+"""The hardware that this machine can lend: processors, memory, disk and cards, as far as the agent may use them.
 
-A container or a service unit may allow less than the hardware has; what counts is the smallest of them.
+A container or a service unit may allow less than the hardware has; the smallest limit counts.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def profile(
     fetches_python: Sequence[str] = (),
     runtime: str = "",
 ) -> Profile:
-    """The node as the hub hears of it."""
+    """What the node tells the hub about itself."""
     stated = config.stated_place()
     return Profile(
         name=config.name,
@@ -81,7 +81,7 @@ def profile(
 
 
 def _cores(root: Path = CGROUPS) -> float:
-    """The processors this process may run on, cut down to the smallest quota of its cgroups."""
+    """The number of processors available to this process, limited by the quotas of its cgroups."""
     if hasattr(os, "sched_getaffinity"):
         cores: float = len(os.sched_getaffinity(0))
     else:
@@ -112,7 +112,7 @@ def _ram_bytes(root: Path = CGROUPS) -> int:
 
 
 def _own_cgroups(root: Path, controller: str) -> list[Path]:
-    """The cgroup of this process and its parents, as far as they can be seen from here (both versions)."""
+    """The cgroups of this process and their visible parents, in both versions."""
     folders = []
     for line in _read(Path("/proc/self/cgroup")).splitlines():
         _, controllers, path = line.split(":", 2)

@@ -1,7 +1,7 @@
-"""Admission of grants to this node. Nothing the hub's reply says is believed before its signature was checked.
+"""Admission of grants to this node. Nothing in the hub's reply is trusted before its signature was verified.
 
-Two kinds of no: a grant that is not exactly what the hub signed is *refused* (it was never ours to run); a signed
-grant that the owner's rules forbid *fails*, whatever the hub thinks of this node.
+A grant that is not exactly what the hub signed is *refused*; a signed grant that the owner's rules forbid *fails*,
+whatever the hub thinks of this node.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Gatekeeper:
 
     @property
     def rules_digest(self) -> str:
-        """Of the owner's rules that hold here."""
+        """Digest of the owner's rules in force."""
         return "" if self._rules is None else self._rules.digest
 
     def follow(self, rules: str) -> None:
@@ -65,7 +65,7 @@ class Gatekeeper:
             self._specs.relimit()
 
     def _memory_mb(self, spec: JobSpec) -> int:
-        """What a job asks for. One that says nothing gets what the hub holds for it here, and not more than the owner
+        """The memory that a job asks for. By default it gets its share of the node, but not more than the owner
         lets any job ask for."""
         wanted = spec.requirements()
         if not wanted.ram_by_cores or self._capacity is None:
@@ -89,7 +89,7 @@ class Gatekeeper:
                 continue
             spec = self._spec(grant.spec, reply)
             if spec is None:
-                problem = "The job's description is missing, changed or unreadable."
+                problem = "The job spec is missing, changed or unreadable."
                 admission.refused.append((grant.attempt_id, problem))
                 continue
             forbidden = self._forbidden(grant, spec)
@@ -120,7 +120,7 @@ class Gatekeeper:
             return None
 
     def _forbidden(self, grant: Grant, spec: PreparedSpec) -> str:
-        """The owner's rules, held here because the hub may be wrong, broken into, or lied to."""
+        """Why the owner's rules forbid the job. Checked here too, because the hub may be wrong or compromised."""
         if (
             self._level < Level.NAMESPACE
             and grant.account_id not in self._trusted
@@ -134,11 +134,11 @@ class Gatekeeper:
             return f"The job asks for isolation {spec.isolation.label}; this node offers {self._level.label}."
         stranger = grant.account_id not in self._trusted and "*" not in self._trusted
         if grant.gpus and stranger and not self._lends_gpus:
-            return "This node's cards are for its owner and trusted accounts (pool node start --gpus lends them)."
+            return "This node's cards are for its owner and trusted accounts (lend them with pool node start --gpus)."
         if any(not 0 <= index < self._cards for index in grant.gpus):
-            return f"The job was given cards {grant.gpus}; this node has {self._cards}."
+            return f"The job was granted cards {grant.gpus}; this node has {self._cards}."
         if spec.net and not self._network:
-            return "The job lists hosts to reach; this node gives no network (pool node start --net)."
+            return "The job needs network access, which this node does not give (pool node start --net)."
         if self._rules is not None and grant.account_id != self._identity.owner:
             broken = self._rules.refusals(demand(grant, spec))
             return "; ".join(broken)

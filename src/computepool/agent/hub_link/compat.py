@@ -1,6 +1,6 @@
-"""Requests as a hub of an older version takes them: without what only says more than it knows how to read.
+"""Requests for hubs of an older version: without fields that such a hub does not know.
 
-Hubs refuse fields that they do not know, and a pool may have hubs of two versions while it is upgraded.
+Hubs refuse unknown fields, and a pool may have hubs of two versions while it is upgraded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from computepool.protocol.nodes.nodes import (
 
 #: What was added since; a hub can do without it, and it is no part of what a node signs.
 _ADDED = frozenset(
-    {
+    [
         "ago_ms",
         "earlier",
         "fetches_python",
@@ -30,45 +30,45 @@ _ADDED = frozenset(
         "seq",
         "stopping",
         "vram_mb",
-    }
+    ]
 )
 
 
 def is_unknown(error: BadRequest) -> bool:
-    """Whether the hub refused one of these."""
+    """True if the hub refused one of these fields."""
     return error.field is not None and not _ADDED.isdisjoint(error.field.split("."))
 
 
 def poll(request: NextRequest) -> NextRequest:
     running = [_running(attempt) for attempt in request.running]
-    said = None if request.profile is None else profile(request.profile)
-    return request.model_copy(update={"running": running, "profile": said, "stopping": False})
+    sent = None if request.profile is None else profile(request.profile)
+    return request.model_copy(update={"running": running, "profile": sent, "stopping": False})
 
 
-def profile(said: Profile) -> Profile:
-    return said.model_copy(update={"place": None, "fetches_python": []})
+def profile(sent: Profile) -> Profile:
+    return sent.model_copy(update={"place": None, "fetches_python": []})
 
 
 def reports(body: bytes) -> bytes:
-    """Of a CompleteRequest; its signature stays right."""
+    """A CompleteRequest without new fields; its signature stays valid."""
     request = CompleteRequest.model_validate_json(body)
     plain = [report.model_copy(update={"loads": [], "printed_chars": None}) for report in request.reports]
-    said = {"reports": plain, "logs": [_text(text) for text in request.logs]}
-    return request.model_copy(update=said).model_dump_json(exclude_defaults=True).encode()
+    sent = {"reports": plain, "logs": [_text(text) for text in request.logs]}
+    return request.model_copy(update=sent).model_dump_json(exclude_defaults=True).encode()
 
 
 def logs(request: LogsRequest) -> LogsRequest:
     return LogsRequest(chunks=[_text(chunk) for chunk in request.chunks])
 
 
-def is_unknown_host(error: BadRequest, said: CheckpointReport) -> bool:
-    """Whether the hub refused to be told with a checkpoint where the job goes on."""
-    return said.move_to is not None and error.field == "move_to"
+def is_unknown_host(error: BadRequest, sent: CheckpointReport) -> bool:
+    """True if the hub does not accept the target host together with a checkpoint."""
+    return sent.move_to is not None and error.field == "move_to"
 
 
-def checkpoint(said: CheckpointReport) -> CheckpointReport:
-    """The report that follows names the host. It is a part of what a node signs, so this one is signed anew."""
-    return said.model_copy(update={"move_to": None})
+def checkpoint(sent: CheckpointReport) -> CheckpointReport:
+    """Without the host, which the report that follows names. The signature covers it, so sign again."""
+    return sent.model_copy(update={"move_to": None})
 
 
 def _running(attempt: RunningAttempt) -> RunningAttempt:

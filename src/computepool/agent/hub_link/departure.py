@@ -1,4 +1,4 @@
-"""Leaving the pool: the hub is told, and what this machine kept of its place there is removed."""
+"""Leaving the pool: notifies the hub, and removes the node's state from this machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FORGOTTEN = ("node.key", OPTIONS, RULES, "paused")
 
 
 async def leave(client: HubClient, config: AgentConfig) -> OwnNodeView | None:
-    """What the hub last said of the node; None where it did not know it any more. Nothing is removed before it has answered."""
+    """Leave the pool; returns the hub's last view of the node, or None if it was removed already. Local state goes last."""
     known = None
     with contextlib.suppress(Unauthenticated):
         known = await client.leave()
@@ -26,7 +26,7 @@ async def leave(client: HubClient, config: AgentConfig) -> OwnNodeView | None:
 
 
 def forget(config: AgentConfig) -> None:
-    """The identity first: without it, what is left of the rest harms nothing. Caches and results that came home stay."""
+    """Remove the identity first: without it the rest is harmless. Caches and delivered results stay."""
     config.identity_path.unlink(missing_ok=True)
     for name in _FORGOTTEN:
         (config.data_dir / name).unlink(missing_ok=True)
@@ -34,6 +34,6 @@ def forget(config: AgentConfig) -> None:
         remove_tree(config.outbox_dir)
 
 
-def unreported(outbox: Path) -> int:
-    """Files of reports that the hub has not had yet."""
+def count_unreported(outbox: Path) -> int:
+    """The number of report files that the hub has not received."""
     return sum(1 for _ in outbox.glob("*.json"))

@@ -1,14 +1,15 @@
-"""The agent's side of the wire: one thin HTTP client. Knows addresses, tokens and errors; decides nothing.
+"""The agent's HTTP client for the hub. Knows addresses, tokens and errors; decides nothing.
 
-Any failure becomes a ComputePoolError: a refusal keeps its class, what never reached the hub is Unavailable.
+Any failure becomes a ComputePoolError: a refusal keeps its class, and a hub that was not reached is Unavailable.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import email.utils
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -20,7 +21,15 @@ from computepool.agent.config import AgentLimits
 from computepool.agent.hub_link import compat
 from computepool.agent.hub_link.identity import Identity
 from computepool.core.backoff import doubled
-from computepool.core.errors import ERRORS_BY_CODE, BadRequest, ComputePoolError, Unauthenticated, Unavailable
+from computepool.core.errors import (
+    ERRORS_BY_CODE,
+    BadRequest,
+    ComputePoolError,
+    OutOfSpace,
+    RateLimited,
+    Unauthenticated,
+    Unavailable,
+)
 from computepool.protocol.accounts import Problem
 from computepool.protocol.artifacts import UploadState
 from computepool.protocol.hub_keys import HubKeys
@@ -55,11 +64,16 @@ _JSON = {"content-type": "application/json"}
 _PROBE_S = 5.0
 
 Model = TypeVar("Model", bound=BaseModel)
-#: What these mean, whoever says them: a proxy's own limits are as final as the hub's.
+Result = TypeVar("Result")
+#: These mean the same from a proxy as from the hub.
 _STATUS_CODES = {413: "too_large", 429: "rate_limited"}
 
 #: To the hub, at the same time.
 CONNECTIONS_MAX = 32
+#: Errors that say nothing about the request itself: it is worth another try.
+TRANSIENT = (Unavailable, RateLimited, Unauthenticated)
+#: For what the hub has to store.
+TRANSIENT_OR_FULL = (*TRANSIENT, OutOfSpace)
 
 
 class HubClient:
@@ -93,7 +107,7 @@ class HubClient:
 
     @property
     def offset_ms(self) -> int:
-        """The hub's time minus this machine's, as last heard."""
+        """The hub's clock minus this machine's, as of the last reply."""
         return self._offset_ms
 
     def identify(self, identity: Identity) -> None:
@@ -103,7 +117,7 @@ class HubClient:
     def hub_now_s(self) -> int:
         return (self._clock.now_ms() + self._offset_ms) // 1000
 
-    def heard_time(self, hub_time_ms: int) -> None:
+    def set_hub_time(self, hub_time_ms: int) -> None:
         self._offset_ms = hub_time_ms - self._clock.now_ms()
 
     async def close(self) -> None:
@@ -112,7 +126,9 @@ class HubClient:
     # ------------------------------------------------------------ calls
     async def register(self, request: RegisterRequest) -> RegisterReply:
         plain = request.model_copy(update={"profile": compat.profile(request.profile)})
-        reply = await self._tell("/nodes/register", _written(request), lambda: _written(plain), signed=False)
+        reply = await self._post(
+            "/nodes/register", _json_bytes(request), lambda: _json_bytes(plain), signed=False
+        )
         return _parse(RegisterReply, reply)
 
     async def next(self, request: NextRequest) -> NextReply:
@@ -124,28 +140,28 @@ class HubClient:
 
     async def complete(self, body: bytes) -> CompleteReply:
         """`body` is a CompleteRequest as the outbox keeps it."""
-        return _parse(CompleteReply, await self._tell("/complete", body, lambda: compat.reports(body)))
+        return _parse(CompleteReply, await self._post("/complete", body, lambda: compat.reports(body)))
 
     async def logs(self, request: LogsRequest) -> None:
-        await self._tell("/logs", _written(request), lambda: _written(compat.logs(request)))
+        await self._post("/logs", _json_bytes(request), lambda: _json_bytes(compat.logs(request)))
 
     async def checkpoint(self, report: CheckpointReport) -> CheckpointReply:
-        return _parse(CheckpointReply, await self._send("POST", "/checkpoint", content=_written(report)))
+        return _parse(CheckpointReply, await self._send("POST", "/checkpoint", content=_json_bytes(report)))
 
     async def relay(self, method: str, path: str, *, body: bytes | None, timeout_s: float) -> Any:
-        """What a running job asks for; the answer as it came."""
+        """Relay a job's request and return the reply as it is."""
         reply = await self._send(method, path, content=body, timeout_s=timeout_s)
         try:
             return reply.json()
         except ValueError as error:
-            raise Unavailable("The hub's answer cannot be read.") from error
+            raise Unavailable("The hub's reply is not JSON.") from error
 
     async def hardware(self, report: HardwareReport) -> HardwareView:
         body = report.model_dump_json().encode()
         return _parse(HardwareView, await self._send("POST", "/hardware", content=body))
 
     async def probe(self) -> tuple[float, int, float]:
-        """How far the hub is: seconds to it and back, then the size of a larger answer and the seconds it took."""
+        """Round-trip time in seconds, then the size of a larger reply and the seconds it took."""
         trips = []
         for _ in range(3):
             begin = self._clock.steady()
@@ -171,13 +187,13 @@ class HubClient:
         path = f"/homecomings/{quote(group_id, safe='')}/trouble"
         await self._send("POST", path, content=trouble.model_dump_json().encode())
 
-    async def arrived(self, group_id: str, arrival: ArrivalRequest) -> ArrivalReply:
+    async def report_arrival(self, group_id: str, arrival: ArrivalRequest) -> ArrivalReply:
         path = f"/homecomings/{quote(group_id, safe='')}/arrival"
         body = arrival.model_dump_json().encode()
         return _parse(ArrivalReply, await self._send("POST", path, content=body))
 
     async def hub_keys(self) -> HubKeys:
-        """What the hub publishes; believed only as far as it follows from what is pinned."""
+        """The keys that the hub publishes. Trust only those that follow from pinned ones."""
         return _parse(HubKeys, await self._send("GET", "/hub/keys", signed=False))
 
     async def rekey(self, request: RekeyRequest) -> RekeyReply:
@@ -185,15 +201,15 @@ class HubClient:
         return _parse(RekeyReply, await self._send("POST", "/nodes/rekey", content=body))
 
     async def own_node(self) -> OwnNodeView:
-        """Whose node this is, and what it earns."""
+        """The owner of this node, and what it earns."""
         return _parse(OwnNodeView, await self._send("GET", "/nodes/self", timeout_s=_PROBE_S))
 
     async def leave(self) -> OwnNodeView:
-        """From then on its key is refused."""
+        """Leave the pool; the hub then refuses this node's key."""
         return _parse(OwnNodeView, await self._send("POST", "/nodes/leave"))
 
     async def hub_time_ms(self) -> int:
-        """For the doctor: reaches the hub without a token and says what time it is there."""
+        """For the doctor: the hub's time, fetched without a token."""
         reply = await self._send("GET", "/hub/keys", signed=False)
         return _date_ms(reply) or self._clock.now_ms()
 
@@ -210,7 +226,7 @@ class HubClient:
 
     @contextlib.asynccontextmanager
     async def download(self, digest: str, *, offset: int) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
-        """Where the bytes really start (the hub may ignore the range), and the bytes."""
+        """The offset at which the bytes start (the hub may ignore the range), and the bytes."""
         headers = {**self._authorization(), **({"range": f"bytes={offset}-"} if offset else {})}
         try:
             async with self._http.stream(
@@ -226,14 +242,14 @@ class HubClient:
 
     # ------------------------------------------------------------ plumbing
     async def _poll(self, path: str, request: NextRequest, timeout_s: float) -> NextReply:
-        sent = await self._tell(
-            path, _written(request), lambda: _written(compat.poll(request)), timeout_s=timeout_s
+        sent = await self._post(
+            path, _json_bytes(request), lambda: _json_bytes(compat.poll(request)), timeout_s=timeout_s
         )
         reply = _parse(NextReply, sent)
-        self.heard_time(reply.hub_time_ms)
+        self.set_hub_time(reply.hub_time_ms)
         return reply
 
-    async def _tell(
+    async def _post(
         self,
         path: str,
         body: bytes,
@@ -242,9 +258,9 @@ class HubClient:
         signed: bool = True,
         timeout_s: float | None = None,
     ) -> httpx2.Response:
-        """Once more without what an older hub does not know, where that was what it refused.
+        """Send a request; if an older hub refuses new fields, send it again without them.
 
-        Each time anew: the hub may be upgraded at any moment, and behind one address there may be several.
+        Tried each time, because hubs may be upgraded at any moment, and one address may serve several.
         """
         try:
             return await self._send("POST", path, content=body, signed=signed, timeout_s=timeout_s)
@@ -276,7 +292,7 @@ class HubClient:
             raise BadRequest(f"{self.url} is not an address: {error}.", field="hub_url") from error
         if reply.is_success:
             return reply
-        raise self._refused(reply)
+        raise self._refusal(reply)
 
     def _timeout(self, seconds: float) -> httpx2.Timeout:
         return httpx2.Timeout(seconds, connect=self._limits.connect_timeout_s)
@@ -286,14 +302,14 @@ class HubClient:
         self._current = (self._current + 1) % len(self._urls)
         return Unavailable(f"The hub at {failed} cannot be reached ({str(error) or type(error).__name__}).")
 
-    def _refused(self, reply: httpx2.Response) -> ComputePoolError:
+    def _refusal(self, reply: httpx2.Response) -> ComputePoolError:
         problem = _problem(reply)
         if isinstance(problem, Unauthenticated):
             # A wrong clock looks like a wrong key; with the hub's own time the next token is right.
             self._token_ends_s = 0
             date_ms = _date_ms(reply)
             if date_ms is not None:
-                self.heard_time(date_ms)
+                self.set_hub_time(date_ms)
         elif isinstance(problem, Unavailable) and len(self._urls) > 1:
             self._current = (self._current + 1) % len(self._urls)
         return problem
@@ -310,7 +326,7 @@ class HubClient:
 
 
 class Backoff:
-    """Full jitter: a thousand nodes that lost the hub together do not come back together."""
+    """Exponential back-off with full jitter: a thousand nodes that lost the hub do not return at once."""
 
     def __init__(self, clock: AgentClock, limits: AgentLimits) -> None:
         self._clock = clock
@@ -329,7 +345,26 @@ class Backoff:
         return asked + self._clock.fraction() * ceiling
 
 
-def _written(request: BaseModel) -> bytes:
+async def retry(
+    call: Callable[[], Awaitable[Result]],
+    backoff: Backoff,
+    *,
+    on: tuple[type[ComputePoolError], ...] = TRANSIENT,
+    tries: int | None = None,
+) -> Result:
+    """Call until it succeeds or fails for good; `tries` is how often in all, None for ever."""
+    failures = 0
+    while True:
+        try:
+            return await call()
+        except on as error:
+            failures += 1
+            if failures == tries:
+                raise
+            await asyncio.sleep(backoff.delay_s(error))
+
+
+def _json_bytes(request: BaseModel) -> bytes:
     return request.model_dump_json(exclude_defaults=True).encode()
 
 
@@ -337,18 +372,16 @@ def _parse(model: type[Model], reply: httpx2.Response) -> Model:
     try:
         return model.model_validate_json(reply.content)
     except ValidationError as error:
-        raise Unavailable(f"The hub answered something this agent does not understand: {error}.") from error
+        raise Unavailable(f"The hub's reply cannot be parsed: {error}.") from error
 
 
 def _problem(reply: httpx2.Response) -> ComputePoolError:
-    """Hubs say what is wrong as a Problem. Anything else is a proxy's or a portal's word: the hub was not reached."""
+    """Hubs report errors as a Problem. Anything else comes from a proxy or portal: the hub was not reached."""
     try:
         problem = Problem.model_validate_json(reply.content)
     except ValidationError:
         kind = ERRORS_BY_CODE[_STATUS_CODES.get(reply.status_code, "unavailable")]
-        detail = (
-            f"What answers there is no hub, or one that fails: {reply.status_code} {reply.reason_phrase}."
-        )
+        detail = f"The address does not answer like a hub, or the hub is failing: {reply.status_code} {reply.reason_phrase}."
         return kind(detail, retry_after_s=_retry_after_s(reply))
     kind = ERRORS_BY_CODE.get(problem.code, Unavailable if problem.status >= 500 else BadRequest)
     return kind(

@@ -1,4 +1,4 @@
-"""The node's identity: an Ed25519 key made here, and what the hub answered when it was enrolled.
+"""The node's identity: an Ed25519 key made here, and the hub's reply to the enrolment.
 
 The private key never leaves identity.json, which only the agent's user may read.
 """
@@ -22,7 +22,7 @@ from computepool.protocol.version import PROTOCOL
 
 @dataclass(slots=True, kw_only=True)
 class Identity:
-    """One object, shared by all who sign and check; keyring.py alone changes it."""
+    """Shared by everything that signs or verifies; only keyring.py changes it."""
 
     key: Ed25519PrivateKey
     node_id: str
@@ -36,7 +36,7 @@ class Identity:
 
 
 def load(path: Path) -> Identity | None:
-    """None where there is no identity yet; an unreadable one is an error, never silently replaced."""
+    """None if there is no identity yet. An unreadable one is an error and is never replaced silently."""
     try:
         text = path.read_text()
     except FileNotFoundError:
@@ -70,7 +70,7 @@ def save(identity: Identity, path: Path) -> None:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Readable by this user alone from its first byte, whole or not at all, and on the disk afterwards."""
+    """Write atomically and durably, readable by this user alone."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
@@ -86,10 +86,10 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def load_key(path: Path) -> Ed25519PrivateKey:
-    """The key of this node, made at its first start.
+    """Load this node's key, or create it.
 
-    It is kept before the hub hears of it: if the reply to the enrolment is lost, the same code and the same
-    key can be sent again, and the hub answers as it did.
+    It is saved before the hub learns of it: if the reply to the enrolment is lost, the same code and
+    key can be sent again, and the hub gives the same reply.
     """
     try:
         return Ed25519PrivateKey.from_private_bytes(unb64(path.read_text()))
@@ -109,7 +109,7 @@ def register_request(code: str, key: Ed25519PrivateKey, profile: Profile) -> Reg
     )
 
 
-def enrolled(reply: RegisterReply, key: Ed25519PrivateKey, *, hub_url: str) -> Identity:
+def from_reply(reply: RegisterReply, key: Ed25519PrivateKey, *, hub_url: str) -> Identity:
     return Identity(
         key=key,
         node_id=reply.node_id,

@@ -1,6 +1,6 @@
-"""The keys of this node as they change: the hub's, which it follows from the ones it has pinned, and its own.
+"""Key changes: the hub's keys, which must follow from the pinned ones, and the node's own.
 
-Everything that signs or checks shares one Identity; this is the only module that changes it.
+Everything that signs or verifies shares one Identity; only this module changes it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Keyring:
 
     # ------------------------------------------------------------ the hub's keys
     async def know(self, token: str | None) -> None:
-        """Before a job token is checked: if its key is new, ask the hub. What is known stays known if that fails."""
+        """Before a job token is verified: fetch the hub's keys if its key is unknown. Known keys stay if that fails."""
         kid = token_kid(token or "")
         now = self._clock.steady()
         if kid is None or kid in self._identity.hub_keys:
@@ -51,20 +51,20 @@ class Keyring:
             _log.error("the hub signs with an unknown key %s: %s", kid, error.detail)
 
     async def follow(self) -> None:
-        """Raises Unauthenticated when the list does not come from who was pinned; nothing is changed then."""
+        """Fetch the hub's keys. Raises Unauthenticated, and changes nothing, if pinned keys do not vouch for them."""
         identity = self._identity
         pinned = {kid: public_text(key) for kid, key in identity.hub_keys.items()}
         found = followed(pinned, await self._client.hub_keys(), seen=identity.hub_keys_version)
         identity.hub_keys = {kid: public_key(text) for kid, text in found.keys.items()}
         identity.hub_keys_version = found.version
         self._keep()  # Where that fails, the next start follows them again from the old ones.
-        _log.info("the hub signs with %s; known now: %s", found.current, ", ".join(sorted(found.keys)))
+        _log.info("the hub signs with %s; trusted keys: %s", found.current, ", ".join(sorted(found.keys)))
 
     # ------------------------------------------------------------ its own
     async def rekey(self) -> int:
-        """A new key, signed by the old one; until when (ms) the hub takes the old one too.
+        """Replace this node's key; returns until when (ms) the hub accepts the old one.
 
-        The new key is kept before the hub hears of it: if the answer is lost, the same one is sent again.
+        The new key is saved before the hub learns of it: if the reply is lost, the same key is sent again.
         """
         waiting = self._path.with_name(_NEXT_KEY)
         new = identities.load_key(waiting)
@@ -74,7 +74,7 @@ class Keyring:
         return until_ms
 
     def _use(self, new: Ed25519PrivateKey) -> None:
-        """The hub knows it by now, whatever the disk says. Where it is not kept, the next start does this again."""
+        """The hub knows the key by now. If it cannot be saved, the next start repeats this."""
         self._identity.key = new
         if self._keep():
             with contextlib.suppress(OSError):
@@ -85,7 +85,7 @@ class Keyring:
         try:
             identities.save(self._identity, self._path)
         except OSError as error:
-            _log.error("changed keys are not kept on disk: %s", error)
+            _log.error("cannot save changed keys: %s", error)
             return False
         return True
 
@@ -99,14 +99,14 @@ class Keyring:
         return reply.old_accepted_until_ms
 
     async def resume(self) -> None:
-        """At the start: finish what was begun before the agent was stopped."""
+        """At start-up: finish a key change that was interrupted."""
         waiting = self._path.with_name(_NEXT_KEY)
         if not waiting.exists():
             return
         try:
             await self.rekey()
         except Unauthenticated:
-            # The hub took the new key long ago, and the old one is not good any more.
+            # The hub accepted the new key long ago, and the old one has expired.
             self._use(identities.load_key(waiting))
         except ComputePoolError as error:
-            _log.warning("the change of this node's key goes on later: %s", error.detail)
+            _log.warning("this node's key change will be retried: %s", error.detail)

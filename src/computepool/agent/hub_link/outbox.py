@@ -42,7 +42,7 @@ class Outbox:
         return self._count
 
     def put(self, request: CompleteRequest) -> Batch:
-        """Keep it. On a full disk it is sent all the same: a report in memory is better than none."""
+        """Save a batch. On a full disk it is sent anyway: a report in memory is better than none."""
         saved_ms = self._clock.now_ms()
         body = request.model_dump_json(exclude_defaults=True).encode()
         self._counter += 1
@@ -51,12 +51,12 @@ class Outbox:
         try:
             self._write(name, b"%d\n%b" % (saved_ms, body))
         except OSError as error:
-            _log.error("reports are not kept on disk: %s", error)
+            _log.error("cannot save reports to disk: %s", error)
         return Batch(name=name, saved_ms=saved_ms, request=request, body=body)
 
     @staticmethod
     def without_logs(batch: Batch) -> Batch:
-        """The hub has them; on disk they stay, so that an agent that is killed sends them again."""
+        """For a batch whose logs the hub has. They stay on disk, so that a killed agent sends them again."""
         request = batch.request.model_copy(update={"logs": []})
         return replace(batch, request=request, body=request.model_dump_json(exclude_defaults=True).encode())
 
@@ -73,11 +73,11 @@ class Outbox:
         _drop(self._folder / f"{batch.name}.json")
         self._count = max(0, self._count - 1)
 
-    def expired(self, batch: Batch) -> bool:
+    def is_expired(self, batch: Batch) -> bool:
         return self._clock.now_ms() - batch.saved_ms > self._age_max_ms
 
-    def restamped(self, batch: Batch) -> bytes:
-        """The body with `ended_ago_ms` moved on by the time it waited here. That is not signed."""
+    def restamp(self, batch: Batch) -> bytes:
+        """The body with `ended_ago_ms` increased by the time it waited here. The signature does not cover it."""
         waited_ms = self._clock.now_ms() - batch.saved_ms
         if waited_ms < 1_000:
             return batch.body
@@ -89,12 +89,12 @@ class Outbox:
         return request.model_dump_json(exclude_defaults=True).encode()
 
     def load(self) -> Iterator[Batch]:
-        """What an earlier run of the agent left, oldest first. Damaged and outdated files are dropped."""
+        """Batches of an earlier run, oldest first. Damaged and outdated files are dropped."""
         for path in sorted(self._folder.glob("*.part")):
             _drop(path)
         for path in sorted(self._folder.glob("*.json")):
             batch = _read(path)
-            if batch is None or self.expired(batch):
+            if batch is None or self.is_expired(batch):
                 _log.warning("dropping reports that are damaged or too old: %s", path.name)
                 _drop(path)
                 continue
@@ -103,11 +103,11 @@ class Outbox:
 
 
 def _drop(path: Path) -> None:
-    """What a read-only disk keeps is sent again by the next start, and the hub answers as it did."""
+    """If this fails, the next start sends the batch again, and the hub gives the same reply."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        _log.error("reports that are not needed any more stay on the disk: %s", error)
+        _log.error("cannot remove delivered reports from disk: %s", error)
 
 
 def _read(path: Path) -> Batch | None:

@@ -1,7 +1,7 @@
-"""The agent's conversation with the hub: ask for work and renew leases, say what runs, stop in time, let go.
+"""The agent's main loop with the hub: requests work, renews leases, reports what runs, and stops in time.
 
-Two requests run side by side: the long poll, which is also the heartbeat, and a short heartbeat when something
-changed that people wait to see. Reports have a loop of their own (reporter.py).
+Two requests run side by side: the long poll, which is also the heartbeat, and a short heartbeat when something changed
+that people wait to see. Reports have a loop of their own (reporter.py).
 """
 
 from __future__ import annotations
@@ -10,43 +10,47 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.execution.attempt_result import AttemptResult, failed, returned
+from computepool.agent.execution.attempt_result import AttemptResult, failed_result, returned_result
+from computepool.agent.execution.attempt_table import AttemptTable
 from computepool.agent.execution.attempts import Attempt, Stop
 from computepool.agent.execution.executor import Executor
+from computepool.agent.hardware.benchmark import Benchmark
 from computepool.agent.hub_link.admission import Gatekeeper
 from computepool.agent.hub_link.hub_client import Backoff, HubClient
 from computepool.agent.hub_link.keyring import Keyring
 from computepool.agent.hub_link.reporter import Reporter
+from computepool.agent.network.nearby import Nearby
 from computepool.agent.owner.manifest import manifest
 from computepool.agent.owner.owner_console import Watcher
+from computepool.agent.sandbox.fence import Fence
+from computepool.agent.storage.result_delivery import ResultDelivery
 from computepool.core.backoff import doubled
 from computepool.core.errors import ComputePoolError, Unauthenticated
-from computepool.core.jobs.lifecycle import Reason, Verdict
+from computepool.core.jobs.lifecycle import Reason
 from computepool.core.resources import NodeState
-from computepool.protocol.nodes.nodes import HOLDING_MAX, MESH_FIELD, LogText, NextReply, NextRequest, Profile
+from computepool.protocol.nodes.nodes import HOLDING_MAX, MESH_FIELD, NextReply, NextRequest, Profile
 
 _log = logging.getLogger(__name__)
 
-#: Whatever interval a hub tells: an answer that comes at once is then early, and the next poll waits a little.
+#: The shortest wait to ask for: a reply that comes at once is then early, and the next poll waits a little.
 _WAIT_MIN_MS = 250
 
-#: One 401 may be a clock that jumped: the client corrects itself by the hub's time. Two in a row are an answer.
+#: One 401 may come from a clock that jumped, which the client corrects. Two in a row are final.
 UNAUTHENTICATED_MAX = 2
 _IDLE_TICK_S = 1.0
-#: For so long after a change of the owner's rules, jobs that they forbid are given back and count as nobody's fault.
+#: How long after a change of the owner's rules forbidden jobs are given back without blame.
 RULES_CHANGED_S = 60.0
-#: What jobs may do is logged once for all that are alike, of the last so many kinds.
+#: Permissions are logged once per kind of job, for this many recent kinds.
 _LOGGED_MAX = 512
 
 
 @dataclass(slots=True)
 class Lease:
-    """What the hub last said about time. Until it has spoken, nothing is held and nothing can be lost."""
+    """The lease as of the hub's last reply. Before the first reply nothing is held and nothing can be lost."""
 
     interval_ms: int = 10_000
     lease_ms: int = 60_000
@@ -57,7 +61,7 @@ class Lease:
         return max(0, self.lease_ms - self.fence_ms) / 1000
 
     def deadline(self) -> float:
-        """When the launchers end what runs, should this loop not have: later than it would, and before the hub does."""
+        """When the launchers end jobs if this loop did not: later than it would, and before the hub does."""
         return self.renewed_at + max(0, self.lease_ms - self.fence_ms / 2) / 1000
 
 
@@ -68,22 +72,35 @@ class NodeLoop:
         gatekeeper: Gatekeeper,
         profile: Profile,
         *,
-        boot_id: str,
+        table: AttemptTable,
+        executor: Executor,
+        reporter: Reporter,
+        keyring: Keyring,
+        benchmark: Benchmark,
+        result_delivery: ResultDelivery,
+        fence: Fence,
+        nearby: Nearby,
+        watcher: Watcher,
+        paused: bool,
         clock: AgentClock,
         limits: AgentLimits,
     ) -> None:
         self._client = client
         self._gatekeeper = gatekeeper
-        self.keyring: Keyring | None = None
         self._profile = profile
-        self._boot_id = boot_id
+        self._table = table
+        self._executor = executor
+        self._reporter = reporter
+        self._keyring = keyring
+        self._benchmark = benchmark
+        self._result_delivery = result_delivery
+        self._fence = fence
+        self._nearby = nearby
+        self._watcher = watcher
         self._clock = clock
         self._limits = limits
-        self._executor: Executor
-        self._reporter: Reporter
+        self._boot_id = clock.entropy(12).hex()
         self._backoff = Backoff(clock, limits)
-        self._held: dict[str, None] = {}
-        self._remembered: OrderedDict[str, None] = OrderedDict()
         self._profile_due = True
         self._rules_at = -RULES_CHANGED_S
         self._logged: OrderedDict[tuple[str, str], None] = OrderedDict()
@@ -92,65 +109,39 @@ class NodeLoop:
         self._done = asyncio.Event()
         self._poll: asyncio.Task[NextReply] | None = None
         self._refusals = 0
-        self._progress_told_at = 0.0
-        self.on_result_delivery: Callable[[list[str]], None] = lambda _: (
-            None
-        )  #: told which groups wait for this node
-        self.ask_to_save: Callable[[Attempt], bool] = lambda _: (
-            False
-        )  #: whether a job will, before this node stops
-        self.on_measure: Callable[[str], None] = lambda _: None  #: told when the hub wants a measurement
-        self.on_seen_from: Callable[[str], None] = lambda _: (
-            None
-        )  #: told this node's address as the hub sees it
-        self.on_renewed: Callable[[float], None] = lambda _: None  #: told until when jobs may run
+        self._progress_sent_at = 0.0
         self.lease = Lease()
-        self.local_state = NodeState.ACTIVE
+        self.local_state = NodeState.PAUSED if paused else NodeState.ACTIVE
         self.hub_state = NodeState.ACTIVE
-        self.hub_status = ""  #: what this node does, by the hub's last word
+        self.hub_status = ""  #: the node's status in the hub's last reply
         self.last_contact: float | None = None
         self.last_error = ""
-        self.watcher = Watcher()
-
-    async def know_key(self, token: str | None) -> None:
-        """The hub may sign with a key that is new here; see keyring.py."""
-        if token is not None and self.keyring is not None:
-            await self.keyring.know(token)
-
-    def attach(self, executor: Executor, reporter: Reporter) -> None:
-        """The executor and the reporter call back into this loop, so they are made after it."""
-        self._executor = executor
-        self._reporter = reporter
-        self._held.update(dict.fromkeys(reporter.load()))
+        table.hold(reporter.load())
 
     # ------------------------------------------------------------ state
     @property
     def state(self) -> NodeState:
-        """The stricter of what the owner said here and what the hub was told."""
+        """The stricter of the states set here and at the hub."""
         for state in (NodeState.DRAINING, NodeState.PAUSED):
             if state in (self.local_state, self.hub_state):
                 return state
         return NodeState.ACTIVE
 
-    @property
-    def held(self) -> int:
-        return len(self._held)
-
     def set_local_state(self, state: NodeState) -> None:
         before, self.local_state = self.state, state
-        self._state_changed(before)
+        self._on_state_change(before)
 
     def _set_hub_state(self, text: str) -> None:
         if text not in (NodeState.ACTIVE, NodeState.PAUSED, NodeState.DRAINING):
             return
         before, self.hub_state = self.state, NodeState(text)
-        self._state_changed(before)
+        self._on_state_change(before)
 
-    def _state_changed(self, before: NodeState) -> None:
+    def _on_state_change(self, before: NodeState) -> None:
         if self.state is before:
             return
         _log.info("this node is now %s", self.state.value)
-        self.watcher.changed(self.state)
+        self._watcher.on_state_change(self.state)
         if self.state is NodeState.DRAINING:
             self._executor.give_back(Reason.NODE_DRAINING)
         self._work.set()
@@ -161,7 +152,7 @@ class NodeLoop:
 
     # ------------------------------------------------------------ running
     async def run(self) -> None:
-        """Until drained. Raises Unauthenticated when the hub does not know this node any more."""
+        """Run until drained. Raises Unauthenticated if the hub no longer knows this node."""
         loops = [self._poll_loop(), self._beat_loop(), self._tick_loop(), self._drain_watch()]
         tasks = [asyncio.create_task(loop) for loop in loops]
         finished = asyncio.create_task(self._done.wait())
@@ -175,47 +166,45 @@ class NodeLoop:
             await asyncio.gather(*tasks, finished, return_exceptions=True)
 
     async def wind_down(self) -> None:
-        """Give back what has not started, stop what runs, and say so to the hub while there is time."""
+        """Give back what has not started, stop what runs, and report it while there is time."""
         self.local_state = NodeState.DRAINING
         self._executor.give_back(Reason.NODE_DRAINING)
-        await self._let_save()
+        await self._wait_for_checkpoints()
         for head in self._executor.heads():
             self._executor.stop(head, Stop.DRAINING)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._limits.stop_flush_s):
                 await self._last_poll()
-                await self._executor.emptied()
-                await self._reporter.flushed()
+                await self._executor.wait_until_idle()
+                await self._reporter.wait_until_flushed()
         self._reporter.spill()
         await self._say_goodbye()
 
-    async def _let_save(self) -> None:
-        """Jobs that use checkpoints make one more, within the time they are given."""
+    async def _wait_for_checkpoints(self) -> None:
+        """Give jobs that use checkpoints time to make one more."""
         deadline = self._clock.steady() + self._limits.checkpoint_grace_s
-        while self._clock.steady() < deadline:
-            if not [head for head in self._executor.heads() if self.ask_to_save(head)]:
-                return
+        while self._clock.steady() < deadline and self._executor.ask_to_save():
             await asyncio.sleep(self._limits.tick_s)
             self._executor.tick()
 
     async def _last_poll(self) -> None:
-        """Claim nothing more, and hear of grants that were on their way when the last poll was broken off."""
+        """Poll without claiming work, to receive grants that were in flight when the last poll was cancelled."""
         asked_at = self._clock.boot_time()
         with contextlib.suppress(ComputePoolError):
             self._handle(await self._client.next(self._request(wait_ms=0, claim=False)), asked_at)
 
     async def _say_goodbye(self) -> None:
-        """The node is offline from now on: nobody should wait for its lease to end, nor read that it is paused."""
+        """Tell the hub that the node goes offline, so that it need not wait for the lease to end."""
         with contextlib.suppress(TimeoutError, ComputePoolError):
             async with asyncio.timeout(self._limits.goodbye_s):
                 await self._client.next(self._request(wait_ms=0, claim=False, stopping=True))
 
     async def _drain_watch(self) -> None:
         while True:
-            await self._executor.emptied()
+            await self._executor.wait_until_idle()
             if self.state is NodeState.DRAINING:
-                await self._reporter.flushed()
-                if not self._held:
+                await self._reporter.wait_until_flushed()
+                if not self._table.held:
                     self._done.set()
                     return
             await asyncio.sleep(self._limits.tick_s)
@@ -228,7 +217,7 @@ class NodeLoop:
             asked_at = self._clock.boot_time()
             request = self._request(wait_ms=wait_ms, claim=self.state is NodeState.ACTIVE)
             try:
-                reply = await self._parked(request)
+                reply = await self._park(request)
             except Unauthenticated as error:
                 refusals += 1
                 if refusals >= UNAUTHENTICATED_MAX:
@@ -236,7 +225,7 @@ class NodeLoop:
                 continue
             except ComputePoolError as error:
                 if error.field == MESH_FIELD and self.last_contact is None:
-                    raise  # at its start somebody is there to read it; later the hub may change its mind
+                    raise  # at start-up the owner reads it; later the hub may change its mind
                 await self._pause_after(error)
                 continue
             refusals = 0
@@ -245,13 +234,13 @@ class NodeLoop:
             self._backoff.reset()
             if request.profile is not None:
                 self._profile_due = False
-            await self.know_key(reply.token)
+            await self._keyring.know(reply.token)
             if not self._handle(reply, asked_at):
                 await asyncio.sleep(self._limits.idle_pause_s)
             wait_ms = max(_WAIT_MIN_MS, min(60_000, reply.interval_ms))
             await self._pace(reply, asked_at, wait_ms=request.wait_ms)
 
-    async def _parked(self, request: NextRequest) -> NextReply | None:
+    async def _park(self, request: NextRequest) -> NextReply | None:
         self._poll = asyncio.ensure_future(self._client.next(request))
         try:
             return await self._poll
@@ -265,11 +254,11 @@ class NodeLoop:
     async def _pause_after(self, error: ComputePoolError) -> None:
         self.last_error = error.detail
         delay_s = self._backoff.delay_s(error)
-        _log.warning("asking the hub again in %.1f s: %s", delay_s, error.detail)
+        _log.warning("retrying the hub in %.1f s: %s", delay_s, error.detail)
         await asyncio.sleep(delay_s)
 
     async def _pace(self, reply: NextReply, asked_at: float, *, wait_ms: int) -> None:
-        """Polls are sent at once, unless there is work in hand, or the hub answers early with nothing to do."""
+        """Wait before the next poll if there is work to do, or if the hub replied early with nothing."""
         if self._refusals:
             delay_s = doubled(self._limits.retry_base_s, self._refusals, most=self._limits.retry_max_s)
             await asyncio.sleep(self._clock.fraction() * delay_s)
@@ -285,7 +274,7 @@ class NodeLoop:
     def _request(self, *, wait_ms: int, claim: bool, stopping: bool = False) -> NextRequest:
         return NextRequest(
             boot_id=self._boot_id,
-            holding=list(self._held)[:HOLDING_MAX],
+            holding=list(self._table.held)[:HOLDING_MAX],
             running=self._executor.running(),
             wait_ms=wait_ms,
             claim=claim,
@@ -296,27 +285,27 @@ class NodeLoop:
 
     # ------------------------------------------------------------ what the hub says
     def _handle(self, reply: NextReply, asked_at: float) -> bool:
-        """False when not all of it could be followed. What was granted and not begun is then granted again."""
-        fresh = [grant.attempt_id for grant in reply.grants if grant.attempt_id not in self._held]
+        """Apply a reply; False if that failed. Grants that were not started are then granted again."""
+        fresh = [grant.attempt_id for grant in reply.grants if grant.attempt_id not in self._table.held]
         try:
-            self._follow(reply, asked_at)
+            self._apply(reply, asked_at)
         except Exception:  # noqa: BLE001 - one word that cannot be followed must not end the node
-            _log.exception("what the hub said could not be followed")
+            _log.exception("the hub's reply could not be applied")
             for attempt_id in fresh:
                 if attempt_id not in self._executor.attempts:
-                    self._held.pop(attempt_id, None)
+                    self._table.drop(attempt_id)
             return False
         return True
 
-    def _follow(self, reply: NextReply, asked_at: float) -> None:
+    def _apply(self, reply: NextReply, asked_at: float) -> None:
         self.last_contact = self._clock.boot_time()
         if self.last_error:
-            self.watcher.say("The hub answers again.")
+            self._watcher.show("The hub answers again.")
         self.last_error = ""
         lease = self.lease
         lease.interval_ms, lease.lease_ms, lease.fence_ms = reply.interval_ms, reply.lease_ms, reply.fence_ms
         lease.renewed_at = max(lease.renewed_at, asked_at)
-        self.on_renewed(lease.deadline())
+        self._fence.set_deadline(lease.deadline())
         self._profile_due = self._profile_due or reply.reregister
         for attempt_id in reply.cancel:
             attempt = self._executor.attempts.get(attempt_id)
@@ -325,37 +314,35 @@ class NodeLoop:
         self.hub_status = reply.status
         self._set_hub_state(reply.state)
         if reply.seen_from is not None:
-            self.on_seen_from(reply.seen_from)
+            self._nearby.note_public_address(reply.seen_from)
         if reply.rules is not None:  # Before the jobs that came with them.
             self._gatekeeper.follow(reply.rules)
             self._rules_at = self.last_contact
         if reply.grants:
-            self._take(reply, asked_at)
+            self._admit(reply, asked_at)
         if reply.measure:
-            self.on_measure(reply.measure)
+            self._benchmark.request(reply.measure)
         if reply.homecoming is not None:
-            self.on_result_delivery(reply.homecoming)
+            self._result_delivery.request(reply.homecoming)
 
-    def _take(self, reply: NextReply, asked_at: float) -> None:
-        # By id first: one reply may say the same thing twice too.
+    def _admit(self, reply: NextReply, asked_at: float) -> None:
+        # By id first: one reply may repeat a grant.
         grants = {grant.attempt_id: grant for grant in reply.grants}
-        fresh = [
-            grant for id_, grant in grants.items() if id_ not in self._held and id_ not in self._remembered
-        ]
+        fresh = [grant for id_, grant in grants.items() if not self._table.is_known(id_)]
         if len(fresh) < len(reply.grants):
             _log.warning("the hub granted %d attempts again", len(reply.grants) - len(fresh))
         admission = self._gatekeeper.admit(
             reply.model_copy(update={"grants": fresh}), hub_now_s=self._client.hub_now_s()
         )
         now = self._clock.boot_time()
-        self._held.update((grant.attempt_id, None) for grant in fresh)
+        self._table.hold(grant.attempt_id for grant in fresh)
         self._refusals = self._refusals + 1 if admission.refused else 0
         for attempt_id, why in admission.refused:
             _log.error("refused attempt %s: %s", attempt_id, why)
-            self._report(attempt_id, failed(Reason.NODE_ERROR, f"not run: {why}"))
+            self._reporter.add_result(attempt_id, failed_result(Reason.NODE_ERROR, f"not run: {why}"))
         for attempt_id, why in admission.forbidden:
             _log.warning("attempt %s may not run here: %s", attempt_id, why)
-            self._report(attempt_id, self._forbidden(why))
+            self._reporter.add_result(attempt_id, self._forbidden(why))
         attempts = [
             Attempt(grant=grant, spec=spec, asked_at=asked_at, received_at=now)
             for grant, spec in admission.accepted
@@ -363,16 +350,16 @@ class NodeLoop:
         if self.state is NodeState.ACTIVE:
             for attempt in attempts:
                 self._log_manifest(attempt)
-                self.watcher.started(attempt)
+                self._watcher.on_start(attempt)
             self._executor.start(attempts)
             self._work.set()
             return
         reason = Reason.NODE_DRAINING if self.state is NodeState.DRAINING else Reason.GIVEN_BACK
         for attempt in attempts:
-            self._report(attempt.id, returned(reason))
+            self._reporter.add_result(attempt.id, returned_result(reason))
 
     def _log_manifest(self, attempt: Attempt) -> None:
-        """The owner reads here whose job runs and what it may do. Many calls of one function are one line."""
+        """Log whose job runs and what it may do, one line per kind of job."""
         kind = (attempt.spec.digest, attempt.grant.account_id)
         if kind not in self._logged:
             self._logged[kind] = None
@@ -381,28 +368,10 @@ class NodeLoop:
                 self._logged.popitem(last=False)
 
     def _forbidden(self, why: str) -> AttemptResult:
-        """Right after a change of the rules a job may have been on its way: nobody's fault. Later it is the hub's."""
+        """Right after a change of rules the job may have been in flight, which is nobody's fault. Later it is the hub's."""
         if self._clock.boot_time() - self._rules_at < RULES_CHANGED_S:
-            return returned(Reason.GIVEN_BACK)
-        return failed(Reason.NODE_ERROR, why)
-
-    # ------------------------------------------------------------ reports
-    def on_ending(self, attempt: Attempt, ending: AttemptResult, logs: Sequence[LogText]) -> None:
-        self._report(attempt.id, ending, logs)
-        self.watcher.ended(attempt, ending)
-
-    def _report(self, attempt_id: str, ending: AttemptResult, logs: Sequence[LogText] = ()) -> None:
-        try:
-            report = ending.report(attempt_id)
-        except ValueError as error:  # A result the wire cannot carry, such as one with broken Unicode.
-            report = failed(Reason.EXCEPTION, f"the result cannot be sent: {error}").report(attempt_id)
-        self._reporter.add(report, logs)
-
-    def on_answered(self, attempt_id: str, verdict: Verdict | None) -> None:
-        self._held.pop(attempt_id, None)
-        self._remembered[attempt_id] = None
-        while len(self._remembered) > self._limits.remembered_attempts_max:
-            self._remembered.popitem(last=False)
+            return returned_result(Reason.GIVEN_BACK)
+        return failed_result(Reason.NODE_ERROR, why)
 
     # ------------------------------------------------------------ time
     async def _tick_loop(self) -> None:
@@ -415,14 +384,14 @@ class NodeLoop:
                     async with asyncio.timeout(_IDLE_TICK_S):
                         await self._work.wait()
             try:
-                self._fence()
-                if self._executor.tick() or self._progress_changed():
+                self._stop_unrenewed()
+                if self._executor.tick() or self._take_progress_change():
                     self._beat.set()
             except Exception:  # noqa: BLE001 - one bad look at the clock must not end the node
                 _log.exception("a tick failed")
 
-    def _fence(self) -> None:
-        """Stop what the hub may already have given to another node."""
+    def _stop_unrenewed(self) -> None:
+        """Stop attempts that the hub may already have given to another node."""
         now = self._clock.boot_time()
         lost_after_s = self.lease.lost_after_s()
         renewed_at = self.lease.renewed_at
@@ -436,17 +405,17 @@ class NodeLoop:
                 )
                 self._executor.stop(attempt, Stop.LEASE_LOST)
 
-    def _progress_changed(self) -> bool:
+    def _take_progress_change(self) -> bool:
         now = self._clock.steady()
-        if now - self._progress_told_at < self._limits.progress_gap_s:
+        if now - self._progress_sent_at < self._limits.progress_gap_s:
             return False
         changed = False
         for head in self._executor.heads():
-            if head.announced and head.progress != head.told_progress:
-                head.told_progress = head.progress
+            if head.announced and head.progress != head.sent_progress:
+                head.sent_progress = head.progress
                 changed = True
         if changed:
-            self._progress_told_at = now
+            self._progress_sent_at = now
         return changed
 
     async def _beat_loop(self) -> None:
@@ -474,6 +443,6 @@ def _cancelling() -> bool:
 
 def _unknown_node(error: Unauthenticated) -> Unauthenticated:
     return Unauthenticated(
-        f"The hub does not accept this node any more ({error.detail}) If it was removed by mistake, enrol it again "
+        f"The hub no longer accepts this node ({error.detail}) If it was removed by mistake, enrol it again "
         "with a new code: pool node start --code CODE."
     )

@@ -1,8 +1,8 @@
 """Delivers reports: each is on disk before it is sent, and stays there until the hub has answered it.
 
-Batching is natural: while one request is under way, what finishes collects and travels with the next one. So a
-lone report leaves at once, and a thousand a second share few requests. While other attempts go on, requests keep
-a small distance, because on two cores each one takes time from the jobs.
+Reports that finish while a request is under way travel together with the next one. So a single report leaves at once,
+and a thousand a second share few requests. While other attempts run, requests keep a small distance, because on two cores
+each one takes time from the jobs.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.hub_link.hub_client import Backoff, HubClient
+from computepool.agent.execution.attempt_result import AttemptResult, failed_result
+from computepool.agent.hub_link.hub_client import TRANSIENT_OR_FULL, Backoff, HubClient
 from computepool.agent.hub_link.identity import Identity
 from computepool.agent.hub_link.outbox import Batch, Outbox
-from computepool.core.errors import ComputePoolError, OutOfSpace, RateLimited, Unauthenticated, Unavailable
-from computepool.core.jobs.lifecycle import Verdict
+from computepool.core.errors import ComputePoolError
+from computepool.core.jobs.lifecycle import Reason, Verdict
 from computepool.protocol.nodes.nodes import REPORTS_MAX, CompleteRequest, LogsRequest, LogText, Report
 
 _log = logging.getLogger(__name__)
@@ -28,11 +29,9 @@ SPILL_S = 0.5
 #: What one CompleteRequest may carry.
 LOGS_MAX = REPORTS_MAX * 4
 _NO_SIGNATURE = "A" * 86
-#: Says nothing about the report itself: it is worth more than the wait. Anything else is the hub's refusal of it.
-_RETRY = (Unavailable, RateLimited, Unauthenticated, OutOfSpace)
 
 #: Called once per report, when the hub has answered it or it was given up (None).
-Answered = Callable[[str, Verdict | None], None]
+OnAnswer = Callable[[str, Verdict | None], None]
 
 
 class Reporter:
@@ -44,15 +43,15 @@ class Reporter:
         *,
         clock: AgentClock,
         limits: AgentLimits,
-        answered: Answered,
-        busy: Callable[[], bool],
+        on_answer: OnAnswer,
+        is_busy: Callable[[], bool],
     ) -> None:
         self._client = client
         self._outbox = outbox
         self._identity = identity
         self._limits = limits
-        self._answered = answered
-        self._busy = busy
+        self._on_answer = on_answer
+        self._is_busy = is_busy
         self._clock = clock
         self._sent_at = clock.steady()
         self._backoff = Backoff(clock, limits)
@@ -64,7 +63,7 @@ class Reporter:
 
     @property
     def waiting(self) -> int:
-        """Reports and batches that the hub has not answered."""
+        """The number of reports and batches that the hub has not answered."""
         return len(self._queue) + len(self._outbox)
 
     def add(self, report: Report, logs: Sequence[LogText] = ()) -> None:
@@ -72,8 +71,15 @@ class Reporter:
         self._idle.clear()
         self._wake.set()
 
+    def add_result(self, attempt_id: str, result: AttemptResult, logs: Sequence[LogText] = ()) -> None:
+        try:
+            report = result.report(attempt_id)
+        except ValueError as error:  # The wire cannot carry it: broken Unicode, for example.
+            report = failed_result(Reason.EXCEPTION, f"the result cannot be sent: {error}").report(attempt_id)
+        self.add(report, logs)
+
     def load(self) -> list[str]:
-        """Take up what an earlier run left; the attempts' ids, which this node still holds."""
+        """Load reports of an earlier run; returns their attempt ids, which this node still holds."""
         self._ready.extend(self._outbox.load())
         if self._ready:
             self._idle.clear()
@@ -92,19 +98,19 @@ class Reporter:
             self._wake.clear()
             self._idle.set()
 
-    async def flushed(self) -> None:
-        """Until everything that is known now has been answered."""
+    async def wait_until_flushed(self) -> None:
+        """Wait until every report has been answered."""
         await self._idle.wait()
 
     def spill(self) -> None:
-        """Put everything that is still only in memory on the disk."""
+        """Save everything that is only in memory."""
         while self._queue:
             self._form_batch()
 
     # ------------------------------------------------------------ batches
     async def _collect(self) -> None:
         left_s = self._sent_at + self._limits.busy_gap_s - self._clock.steady()
-        if left_s > 0 and self._busy() and len(self._queue) < self._limits.batch_reports_max:
+        if left_s > 0 and self._is_busy() and len(self._queue) < self._limits.batch_reports_max:
             await asyncio.sleep(left_s)
         self._sent_at = self._clock.steady()
 
@@ -123,9 +129,9 @@ class Reporter:
             reports.append(report)
             logs.extend(texts)
             size += weight
-        self._ready.append(self._outbox.put(self._signed(reports, logs)))
+        self._ready.append(self._outbox.put(self._sign(reports, logs)))
 
-    def _signed(self, reports: list[Report], logs: list[LogText]) -> CompleteRequest:
+    def _sign(self, reports: list[Report], logs: list[LogText]) -> CompleteRequest:
         request = CompleteRequest(reports=reports, logs=logs, signature=_NO_SIGNATURE)
         return request.model_copy(update={"signature": self._identity.sign(request.signed_text())})
 
@@ -142,17 +148,17 @@ class Reporter:
     async def _deliver(self, batch: Batch) -> None:
         open_ids = {report.attempt_id for report in batch.request.reports}
         while open_ids:
-            if self._outbox.expired(batch):
-                _log.error("giving up %d reports that the hub did not take in time", len(open_ids))
+            if self._outbox.is_expired(batch):
+                _log.error("discarding %d reports that the hub did not accept in time", len(open_ids))
                 self._give_up(open_ids)
                 break
             try:
                 batch = await self._send_ahead(batch)
-                reply = await self._client.complete(self._outbox.restamped(batch))
-            except _RETRY as error:
+                reply = await self._client.complete(self._outbox.restamp(batch))
+            except TRANSIENT_OR_FULL as error:
                 await self._pause(error)
             except ComputePoolError as error:
-                await self._refused(batch, error)
+                await self._handle_refusal(batch, error)
                 return
             else:
                 self._backoff.reset()
@@ -161,12 +167,12 @@ class Reporter:
                         open_ids.discard(answer.attempt_id)
                         self._receive_verdict(answer.attempt_id, answer.verdict)
                 if open_ids:
-                    _log.warning("the hub left %d reports unanswered; sending them again", len(open_ids))
+                    _log.warning("the hub did not answer %d reports; sending them again", len(open_ids))
                     await self._pause(None)
         self._outbox.remove(batch)
 
     async def _send_ahead(self, batch: Batch) -> Batch:
-        """Output that is too long for one request goes before the reports. What comes twice, the hub keeps once."""
+        """Send output that is too long for one request before the reports. The hub keeps repeated chunks once."""
         texts, limits = batch.request.logs, self._limits
         if sum(len(text.text) for text in texts) <= limits.log_request_chars_max:
             return batch
@@ -181,8 +187,8 @@ class Reporter:
             texts = texts[count:]
         return self._outbox.without_logs(batch)
 
-    async def _refused(self, batch: Batch, error: ComputePoolError) -> None:
-        """One report that the hub cannot read must not hold the others back: send them one by one."""
+    async def _handle_refusal(self, batch: Batch, error: ComputePoolError) -> None:
+        """One report that the hub rejects must not hold back the others: send them one by one."""
         reports = batch.request.reports
         if len(reports) == 1:
             _log.error("the hub refused the report of %s: %s", reports[0].attempt_id, error.detail)
@@ -192,7 +198,7 @@ class Reporter:
         parts = []
         for report in reports:
             logs = [text for text in batch.request.logs if text.attempt_id == report.attempt_id]
-            parts.append(self._outbox.put(self._signed([report], logs)))
+            parts.append(self._outbox.put(self._sign([report], logs)))
         self._outbox.remove(batch)
         for part in parts:
             await self._deliver(part)
@@ -200,14 +206,14 @@ class Reporter:
     async def _pause(self, error: ComputePoolError | None) -> None:
         delay_s = self._backoff.delay_s(error)
         if error is not None:
-            _log.warning("reports are kept and sent again in %.1f s: %s", delay_s, error.detail)
+            _log.warning("reports are saved; retrying in %.1f s: %s", delay_s, error.detail)
         await asyncio.sleep(delay_s)
 
     def _receive_verdict(self, attempt_id: str, verdict: Verdict) -> None:
         if verdict in (Verdict.CONFLICT, Verdict.FOREIGN):
             _log.warning("the hub answered %s for attempt %s", verdict, attempt_id)
-        self._answered(attempt_id, verdict)
+        self._on_answer(attempt_id, verdict)
 
     def _give_up(self, attempt_ids: set[str]) -> None:
         for attempt_id in attempt_ids:
-            self._answered(attempt_id, None)
+            self._on_answer(attempt_id, None)

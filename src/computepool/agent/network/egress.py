@@ -1,8 +1,8 @@
-"""The way out: a proxy per job that lets it reach the hosts it listed, and nothing near the owner.
+"""Network access of jobs: a proxy per job that reaches the hosts the job listed, and nothing near the owner.
 
-Listens on a unix socket that is put into the job's sandbox, which has no other network. Names are resolved here, every
-address is judged (core/network.py), and the connection goes to an address that was judged: a name that changes its
-mind in between gains nothing. What the job says is a stranger's; all of it is bounded by names in AgentLimits.
+It listens on a unix socket in the job's sandbox, which has no other network. Names are resolved here, every address is
+checked (core/network.py), and the connection goes to a checked address, so that changing DNS replies gain nothing. Input
+from the job is untrusted and bounded by AgentLimits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from computepool.core.network import Address, Network, Target
 _log = logging.getLogger(__name__)
 
 SOCKET = "proxy.sock"
-#: Of the addresses of one name, so many are tried.
+#: Addresses of one name to try.
 _TRIES = 4
 _CHUNK = 64 * 1024
 _REFUSALS_LOGGED = 20
@@ -48,7 +48,7 @@ VARIABLES = {
 
 
 class Egress:
-    """What the owner allows; makes the proxies."""
+    """Makes proxies that enforce the owner's network rules."""
 
     def __init__(
         self,
@@ -66,11 +66,11 @@ class Egress:
         self.near = near or Nearby(ipv6_site_bits=limits.net_ipv6_site_bits)
 
     async def open(self, targets: Sequence[Target], *, label: str = "", trusted: bool = False) -> EgressProxy:
-        """A running proxy for one job; `label` is its name in the log. Close it.
+        """Start a proxy for one job; the caller closes it. `label`: its name in the log.
 
-        `trusted`: the owner named the hosts, and they may be near.
+        `trusted`: the owner chose the hosts, so local addresses are allowed.
         """
-        # The name is no secret (the system lists sockets), and none is needed: who connects reaches no more than the job.
+        # The name need not be secret: whoever connects reaches no more than the job.
         folder = self._folder / f"net-{secrets.token_hex(8)}"
         folder.mkdir(mode=0o711, parents=True)
         proxy = EgressProxy(self, tuple(targets), folder, label=label, trusted=trusted)
@@ -82,7 +82,7 @@ class Egress:
         return proxy
 
     async def addresses(self, host: str, port: int, *, trusted: bool = False) -> list[Address]:
-        """Of a host, all of them judged, unless the host is `trusted`. Raises RequestRefused."""
+        """Resolve a host and check every address, unless it is `trusted`. Raises RequestRefused."""
         plain = network.literal(host)
         try:
             found = [plain] if plain is not None else list(await self._resolve(host, port))
@@ -95,12 +95,12 @@ class Egress:
         near = self.near.networks()
         for address in found:
             if why := network.refusal(address, admitted=self._private, near=near):
-                raise RequestRefused(403, f"{host}: {why}, which jobs do not reach.")
+                raise RequestRefused(403, f"{host}: {why}, which jobs cannot reach.")
         return found
 
 
 class EgressProxy:
-    """One job's. Counts what goes through; `close` ends every connection."""
+    """The proxy of one job. Counts traffic; `close` ends every connection."""
 
     def __init__(
         self, egress: Egress, targets: tuple[Target, ...], folder: Path, *, label: str, trusted: bool
@@ -147,7 +147,7 @@ class EgressProxy:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def rest(self) -> None:
-        """Nobody's job runs behind it now: no connection is kept, and none is made until `resume`."""
+        """No job uses it now: close all connections and accept none until `resume`."""
         self._resting = True
         for task in list(self._tasks):
             task.cancel()
@@ -155,13 +155,13 @@ class EgressProxy:
     def resume(self) -> None:
         self._resting = False
 
-    def used(self) -> tuple[int, int]:
+    def bytes_used(self) -> tuple[int, int]:
         """Bytes in and out since `take`."""
         return self.received - self._taken[0], self.sent - self._taken[1]
 
-    def take(self) -> tuple[int, int]:
-        """`used()`, and begin anew: what follows belongs to the next call of a worker."""
-        used = self.used()
+    def take_bytes_used(self) -> tuple[int, int]:
+        """Return `bytes_used()` and reset: what follows belongs to the worker's next call."""
+        used = self.bytes_used()
         self._taken = (self.received, self.sent)
         return used
 
@@ -205,7 +205,7 @@ class EgressProxy:
     async def _ask(self, reader: asyncio.StreamReader) -> Ask:
         if len(self._tasks) > self._limits.net_connections_max:
             most = self._limits.net_connections_max
-            raise RequestRefused(503, f"The job has {most} connections open, which is the most.")
+            raise RequestRefused(503, f"The job has reached its limit of {most} open connections.")
         try:
             head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
@@ -217,8 +217,10 @@ class EgressProxy:
         return ask
 
     def _check_bytes(self) -> None:
-        if sum(self.used()) >= self._limits.net_bytes_max:
-            raise RequestRefused(403, f"The job has used its {self._limits.net_bytes_max} bytes of network.")
+        if sum(self.bytes_used()) >= self._limits.net_bytes_max:
+            raise RequestRefused(
+                403, f"The job has used up its {self._limits.net_bytes_max} bytes of network traffic."
+            )
 
     async def _connect(self, ask: Ask) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         async with self._lookups:
@@ -236,7 +238,7 @@ class EgressProxy:
         far_reader: asyncio.StreamReader,
         far: asyncio.StreamWriter,
     ) -> None:
-        """Both ways until both have ended, or nothing has moved for a while."""
+        """Copy both ways until both sides have ended or the connection is idle for too long."""
         loop, idle_s = asyncio.get_running_loop(), self._limits.net_idle_s
 
         async def flow(source: asyncio.StreamReader, target: asyncio.StreamWriter, *, inwards: bool) -> None:
@@ -260,7 +262,7 @@ class EgressProxy:
                 done, _ = await asyncio.wait(flows, return_when=asyncio.FIRST_EXCEPTION)
                 for task in done:
                     if isinstance(error := task.exception(), RequestRefused):
-                        # In the middle of a stream there is nobody to tell.
+                        # In the middle of a stream it is too late for a reply.
                         self._log_refusal(error)
             finally:
                 for task in flows:

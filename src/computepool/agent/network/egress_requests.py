@@ -1,4 +1,4 @@
-"""Requests of jobs to the proxy, in HTTP: read strictly, refused with a sentence."""
+"""HTTP requests of jobs to the proxy: parsed strictly, refused with a message."""
 
 from __future__ import annotations
 
@@ -7,23 +7,15 @@ from dataclasses import dataclass
 from computepool.core.network import clean_host
 
 _CONNECTED = b"HTTP/1.1 200 Connection established\r\n\r\n"
-#: Between the job and the proxy only, or said by the proxy itself.
+#: Headers for the proxy only, or set by the proxy itself.
 _NOT_PASSED_ON = frozenset(
-    {
-        b"connection",
-        b"host",
-        b"keep-alive",
-        b"proxy-authorization",
-        b"proxy-connection",
-        b"te",
-        b"upgrade",
-    }
+    b"connection host keep-alive proxy-authorization proxy-connection te upgrade".split()
 )
 _DEFAULT_PORT = 80
 
 
 class RequestRefused(Exception):
-    """The answer to a request that is not carried out. The sentence is plain ASCII."""
+    """The reply to a request that is refused. The sentence is plain ASCII."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -49,12 +41,12 @@ class Ask:
 
 
 def parse_head(head: bytes) -> Ask:
-    """`head` ends with an empty line. Raises RequestRefused."""
+    """Parse a request head, which ends with an empty line. Raises RequestRefused."""
     first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     words = first.split(b" ")
     plain = len(words) == 3 and all(byte > 0x20 for byte in words[1])
     if not plain or words[2] not in (b"HTTP/1.1", b"HTTP/1.0") or not words[0].isalpha():
-        raise RequestRefused(400, "This is no HTTP request for a proxy.")
+        raise RequestRefused(400, "This is not an HTTP proxy request.")
     if words[0] == b"CONNECT":
         host, port = _authority(words[1], default=None)
         return Ask(host, port, reply=_CONNECTED)
@@ -76,7 +68,7 @@ def _authority(text: bytes, *, default: int | None) -> tuple[str, int]:
             raise ValueError
         return clean_host(host.decode("ascii")), int(port)
     except ValueError:
-        raise RequestRefused(400, "This names no host and port.") from None
+        raise RequestRefused(400, "The request does not name a host and port.") from None
 
 
 def _origin_head(method: bytes, path: bytes, lines: list[bytes], *, authority: bytes) -> bytes:

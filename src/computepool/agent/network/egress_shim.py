@@ -1,8 +1,8 @@
 """The program inside the sandbox between a job and the agent's proxy.
 
-Runs as a script with the standard library alone: listens on the sandbox's own loopback, starts the job, and carries
-bytes to and from the unix socket that the agent put into the sandbox. It decides nothing; a job that replaces it
-gains nothing. It ends when the job ends, with the job's exit code.
+Runs as a script with the standard library alone: listens on the sandbox's loopback, starts the job, and copies bytes to
+and from the unix socket that the agent mounted. It enforces nothing; a job that replaces it gains nothing. It ends with
+the job, with the job's exit code.
 
     python3 -I -S egress_shim.py SOCKET COMMAND [ARGUMENT …]
 """
@@ -24,12 +24,12 @@ _CANNOT_RUN = 127
 
 
 class Flow:
-    """One direction of one connection; holds at most one chunk."""
+    """One direction of a connection; buffers at most one chunk."""
 
     def __init__(self, source: socket.socket, target: socket.socket) -> None:
         self.source, self.target = source, target
         self.held = b""
-        self.ended = False  #: the source has nothing more, and the target was told so
+        self.ended = False  #: end of file was passed on to the target
 
     def read(self) -> None:
         data = self.source.recv(_CHUNK)
@@ -73,7 +73,7 @@ class Shim:
         self._listen()
 
     def start(self, argv: list[str]) -> int:
-        """The job's pid. Everything that it shall inherit is inheritable; our own sockets are not."""
+        """Start the job and return its pid. It inherits what is inheritable; our own sockets are not."""
         signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         pid = os.fork()
@@ -82,7 +82,7 @@ class Shim:
         return pid
 
     def serve(self, child: int) -> int:
-        """Until the child has ended; says how, as a shell would."""
+        """Serve until the child ends; returns its exit code as a shell would."""
         while True:
             for key, events in self._selector.select():
                 if key.fileobj is self._woken:
@@ -92,7 +92,7 @@ class Shim:
                     self._accept()
                 else:
                     self._move(key.data, events, side=key.fileobj)
-            status = _reaped(child)
+            status = _reap(child)
             if status is not None:
                 return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
@@ -160,7 +160,7 @@ class Shim:
 
 
 def _become(argv: list[str]) -> None:
-    """In the child: the job itself, with nothing left of Python's own habits."""
+    """In the child: exec the job with default signal handling."""
     try:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
@@ -173,8 +173,8 @@ def _become(argv: list[str]) -> None:
         os._exit(_CANNOT_RUN)
 
 
-def _reaped(child: int) -> int | None:
-    """How the child ended, if it did. Takes all others too: in gVisor this program is the first of all processes."""
+def _reap(child: int) -> int | None:
+    """The child's wait status, if it ended. Reaps all others too: in gVisor this program is pid 1."""
     with contextlib.suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -186,7 +186,7 @@ def _reaped(child: int) -> int | None:
 
 
 def _let_go() -> None:
-    """The streams and the descriptors that were for the job."""
+    """Close the streams that belong to the job."""
     null = os.open(os.devnull, os.O_RDONLY)
     for stream in (0, 1, 2):
         os.dup2(null, stream)

@@ -1,7 +1,7 @@
-"""Names to addresses, by the system's own resolver, without holding anything else up.
+"""DNS lookups by the system's resolver, without blocking anything else.
 
-A lookup cannot be broken off, and a hostile name server answers as slowly as it likes: so each has a daemon thread of its
-own, which neither the agent's other work nor its end waits for, and there are never more than a few.
+A lookup cannot be cancelled, and a hostile name server may answer slowly: so each has a daemon thread of its own, for
+which nothing waits, and their number is limited.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class Lookups:
         self._free = asyncio.Semaphore(threads_max)
 
     async def resolve(self, host: str, port: int) -> list[Address]:
-        """All addresses of a name. Raises OSError."""
+        """Return all addresses of a name. Raises OSError."""
         await self._free.acquire()
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[list[Address]] = loop.create_future()
 
         def settle(found: list[Address] | None, error: Exception | None) -> None:
-            self._free.release()  # Only now: a thread that nobody waits for any more is still one.
+            self._free.release()  # Only now: a thread counts even if nothing waits for it.
             if answer.done():
                 return
             if error is not None:

@@ -1,7 +1,7 @@
-"""Networks near this node: what a job must not reach, although its addresses look public.
+"""Networks near this node that a job must not reach, although their addresses look public.
 
-Its interfaces, its routes (a VPN leads into a company's public addresses), and the address from which the hub sees it: behind
-NAT that one belongs to the owner's router, which often answers its own network there.
+Its interfaces, its routes (a VPN leads into a company's public addresses), and the address at which the hub sees it:
+behind NAT that is the owner's router, which often answers its own network there.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class Nearby:
         self._local_at = float("-inf")
 
     def note_public_address(self, text: str) -> None:
-        """The hub sees this node at this address."""
+        """Remember the address at which the hub sees this node."""
         try:
             address = unwrap(ipaddress.ip_address(text.partition("%")[0]))
         except ValueError:
-            _log.warning("the hub sees this node at %r, which is no address", text)
+            _log.warning("the hub sees this node at %r, which is not an address", text)
             return
         network = site_of(address, self._site_bits)
         if network not in self._public:
-            _log.info("the hub sees this node at %s: jobs do not reach %s", address, network)
+            _log.info("the hub sees this node at %s: jobs cannot reach %s", address, network)
         self._public[network] = None
         self._public.move_to_end(network)
         if len(self._public) > _PUBLIC_MAX:
@@ -62,20 +62,20 @@ class Nearby:
 
 
 def site_of(address: Address, ipv6_bits: int) -> Network:
-    """The customer's part of the internet: an IPv4 address, or the block of IPv6 networks that providers hand out."""
+    """The site of an address: one IPv4 address, or the IPv6 block that providers assign to a customer."""
     bits = ipv6_bits if address.version == 6 else 32
     return ipaddress.ip_network((address, bits), strict=False)
 
 
 def widen(network: Network, ipv6_bits: int) -> Network:
-    """A second network in the same house is near, too."""
+    """Other networks of the same site are near, too."""
     if network.version == 6 and network.prefixlen > ipv6_bits and network.is_global:
         return network.supernet(new_prefix=ipv6_bits)
     return network
 
 
 def interface_networks() -> Iterator[Network]:
-    """This machine itself and its neighbours, whatever their addresses look like."""
+    """The networks of this machine's interfaces."""
     for addresses in psutil.net_if_addrs().values():
         for entry in addresses:
             if entry.family not in (socket.AF_INET, socket.AF_INET6):
@@ -97,7 +97,7 @@ def _interface(address: str, mask: str | None) -> Network:
 
 
 def route_networks(proc: Path = Path("/proc/net")) -> Iterator[Network]:
-    """Where this machine has a way of its own to; not the default one. Nothing where the system does not tell."""
+    """The networks of this machine's routes, except the default route; none if the system cannot tell."""
     for name, parse in (("route", _route_v4), ("ipv6_route", _route_v6)):
         try:
             lines = (proc / name).read_text().splitlines()

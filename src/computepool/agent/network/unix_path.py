@@ -1,4 +1,4 @@
-"""Addresses of unix sockets, which hold 108 bytes: through the descriptor of its folder any depth fits."""
+"""Paths of unix sockets, which are limited to 108 bytes: a path through a folder's descriptor always fits."""
 
 from __future__ import annotations
 

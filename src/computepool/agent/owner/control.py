@@ -1,6 +1,6 @@
 """The control socket of a running agent, for `pool node status|pause|resume|drain|leave`: one JSON line each way.
 
-The socket lies in the agent's own folder, which only its user may enter; being able to connect is the permission.
+The socket is in the agent's folder, which only its user may enter; being able to connect is the permission.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ControlServer:
 
 
 def call(data_dir: Path, command: str) -> dict[str, Any]:
-    """Ask the agent that runs on `data_dir`. Raises Unavailable where none does."""
+    """Send a command to the agent that runs on `data_dir`. Raises Unavailable if none does."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(_SLOW_S if command in _SLOW else _TIMEOUT_S)
     with connection:
@@ -84,7 +84,7 @@ def call(data_dir: Path, command: str) -> dict[str, Any]:
             line = connection.makefile("rb").readline(_LINE_MAX)
         except PermissionError as error:
             raise Unavailable(
-                f"The agent in {data_dir} belongs to another user; ask as that user."
+                f"The agent in {data_dir} belongs to another user; run this as that user."
             ) from error
         except OSError as error:
             raise Unavailable(

@@ -1,4 +1,4 @@
-"""Checks of this machine's fitness as a node, and what the owner can do about each that fails."""
+"""Checks whether this machine is fit to be a node, with a fix for each check that fails."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 from computepool.agent.clock import AgentClock, SystemAgentClock
 from computepool.agent.config import MIB, AgentConfig, prepare_data_dir
@@ -31,7 +32,7 @@ from computepool.core.words import byte_size, memory_size
 
 DISK_FREE_MIN_MB = 2048
 CLOCK_SKEW_MAX_MS = 5 * 60 * 1000
-#: The hub's word for the time has whole seconds, and may be one old.
+#: The hub's Date header has whole seconds and may be one old.
 _SKEW_SEEN_MS = 3_000
 
 
@@ -41,16 +42,19 @@ class Health(StrEnum):
     FAIL = "fail"  #: the node cannot work
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DoctorCheck:
-    name: str
     health: Health
+    name: str
     detail: str
     fix: str = ""
 
 
+_ok, _warn, _fail = (partial(DoctorCheck, health) for health in (Health.OK, Health.WARN, Health.FAIL))
+
+
 def check_all(config: AgentConfig, clock: AgentClock | None = None) -> list[DoctorCheck]:
-    """Every check, worst surprises first. Takes a few seconds: the sandboxes are really attacked."""
+    """Run every check. Takes a few seconds, because the sandboxes are really attacked."""
     checks = asyncio.run(_hub(config, clock or SystemAgentClock()))
     checks += [*_folder(config), *_sandboxes(config), *_cards(config), *_gvisor_cards(config)]
     checks += [*_speed(config), *_uv(config), *_other_pythons(config)]
@@ -63,20 +67,17 @@ async def _hub(config: AgentConfig, clock: AgentClock) -> list[DoctorCheck]:
         hub_ms = await client.hub_time_ms()
     except ComputePoolError as error:
         fix = "check the address and that the hub runs; a firewall between them must let HTTP out"
-        return [DoctorCheck(name="hub", health=Health.FAIL, detail=error.detail, fix=fix)]
+        return [_fail("hub", error.detail, fix=fix)]
     finally:
         await client.close()
     skew_ms = abs(hub_ms - clock.now_ms())
-    reached = DoctorCheck(name="hub", health=Health.OK, detail=f"{client.url} answers")
+    reached = _ok("hub", f"{client.url} answers")
     text = f"this machine's clock differs from the hub's by {skew_ms // 1000} s"
     if skew_ms < _SKEW_SEEN_MS:
         text = "this machine's clock agrees with the hub's"
     if skew_ms > CLOCK_SKEW_MAX_MS:
-        return [
-            reached,
-            DoctorCheck(name="clock", health=Health.WARN, detail=text, fix="sudo timedatectl set-ntp true"),
-        ]
-    return [reached, DoctorCheck(name="clock", health=Health.OK, detail=text)]
+        return [reached, _warn("clock", text, fix="sudo timedatectl set-ntp true")]
+    return [reached, _ok("clock", text)]
 
 
 def _folder(config: AgentConfig) -> Iterator[DoctorCheck]:
@@ -85,14 +86,14 @@ def _folder(config: AgentConfig) -> Iterator[DoctorCheck]:
         free_mb = shutil.disk_usage(config.data_dir).free // MIB
     except OSError as error:
         fix = f"make {config.data_dir} writable for this user, or choose another folder"
-        yield DoctorCheck(name="folder", health=Health.FAIL, detail=str(error), fix=fix)
+        yield _fail("folder", str(error), fix=fix)
         return
     # Only a root agent gives its jobs a user of their own.
     blocked = unreachable(config.data_dir) if os.geteuid() == 0 else None
     if blocked is not None:
         fix = "use a folder such as /var/lib/computepool, or open the way: chmod o+x " + str(blocked)
         detail = f"jobs cannot reach {config.data_dir}: {blocked} is closed to other users"
-        yield DoctorCheck(name="folder", health=Health.FAIL, detail=detail, fix=fix)
+        yield _fail("folder", detail, fix=fix)
     low = free_mb < DISK_FREE_MIN_MB
     yield DoctorCheck(
         name="disk",
@@ -103,15 +104,13 @@ def _folder(config: AgentConfig) -> Iterator[DoctorCheck]:
     try:
         identity = identities.load(config.identity_path)
     except ComputePoolError as error:
-        yield DoctorCheck(name="identity", health=Health.FAIL, detail=error.detail)
+        yield _fail("identity", error.detail)
         return
     if identity is None:
         fix = "make a code with `pool node code` and start with --code CODE"
-        yield DoctorCheck(name="identity", health=Health.WARN, detail="not enrolled yet", fix=fix)
+        yield _warn("identity", "not enrolled yet", fix=fix)
     else:
-        yield DoctorCheck(
-            name="identity", health=Health.OK, detail=f"{identity.node_id} at {identity.hub_url}"
-        )
+        yield _ok("identity", f"{identity.node_id} at {identity.hub_url}")
 
 
 def _sandboxes(config: AgentConfig) -> Iterator[DoctorCheck]:
@@ -121,10 +120,10 @@ def _sandboxes(config: AgentConfig) -> Iterator[DoctorCheck]:
         runtime.verify()
         reports = selftest.levels(SandboxConfig(cache_dir=config.cache_dir, runtime=runtime))
     except (OSError, SandboxError) as error:
-        yield DoctorCheck(name="sandbox", health=Health.FAIL, detail=str(error))
+        yield _fail("sandbox", str(error))
         return
-    told = f"{runtime.short}, {runtime.files} files, {byte_size(runtime.size)}, read again and unchanged"
-    yield DoctorCheck(name="runtime", health=Health.OK, detail=told)
+    told = f"{runtime.short}, {runtime.files} files, {byte_size(runtime.size)}, verified"
+    yield _ok("runtime", told)
     yield _quota(config)
     strong = any(report.ok and report.level >= Level.NAMESPACE for report in reports)
     for report in reports:
@@ -136,9 +135,7 @@ def _sandboxes(config: AgentConfig) -> Iterator[DoctorCheck]:
         detail = (
             "without a namespace sandbox this node runs only its owner's jobs and those of trusted accounts"
         )
-        yield DoctorCheck(
-            name="isolation", health=Health.WARN, detail=detail, fix="sudo apt install bubblewrap"
-        )
+        yield _warn("isolation", detail, fix="sudo apt install bubblewrap")
     limits = next((report.limits for report in reversed(reports) if report.ok), "")
     weak = limits == "rlimit"
     yield DoctorCheck(
@@ -153,45 +150,39 @@ def _quota(config: AgentConfig) -> DoctorCheck:
     found = Volumes(config.cache_dir)
     if not found.missing:
         told = "loop: every job's folder is a file system of the size it asked for"
-        return DoctorCheck(name="disk quota", health=Health.OK, detail=told)
-    told = f"watch: the agent looks at jobs' folders every second ({found.missing})"
+        return _ok("disk quota", told)
+    told = f"watch: the agent measures jobs' folders every second ({found.missing})"
     fix = "start the agent as root on a machine with loop devices and mkfs.ext4 for exact limits"
-    return DoctorCheck(name="disk quota", health=Health.OK, detail=told, fix=fix)
+    return _ok("disk quota", told, fix=fix)
 
 
 def _cards(config: AgentConfig) -> Iterator[DoctorCheck]:
     if config.gpus is False:
-        yield DoctorCheck(name="gpu", health=Health.OK, detail="graphics cards are not lent")
+        yield _ok("gpu", "graphics cards are not lent")
         return
     cards = find_cards()
     for card in cards:
-        yield DoctorCheck(
-            name="gpu", health=Health.OK, detail=f"{card.name}, {memory_size(card.vram_mb)}, tier {card.tier}"
-        )
+        yield _ok("gpu", f"{card.name}, {memory_size(card.vram_mb)}, tier {card.tier}")
     if cards:
         yield _card_loan(config)
         return
     if "NVIDIA" in (run_tool(["lspci"]) or ""):
         fix = "install the NVIDIA driver; `nvidia-smi` must list the card"
-        yield DoctorCheck(name="gpu", health=Health.WARN, detail="an NVIDIA card without a driver", fix=fix)
+        yield _warn("gpu", "an NVIDIA card without a driver", fix=fix)
         return
-    yield DoctorCheck(
-        name="gpu", health=Health.OK, detail="no graphics card found; the node lends processors only"
-    )
+    yield _ok("gpu", "no graphics card found; the node lends processors only")
 
 
 def _card_loan(config: AgentConfig) -> DoctorCheck:
-    """Whom the cards are for, in the words of the gate that submitters see."""
+    """Who may use the cards."""
     if config.gpus:
-        return DoctorCheck(name="gpu loan", health=Health.OK, detail="cards are lent to everybody (--gpus)")
+        return _ok("gpu loan", "cards are lent to everybody (--gpus)")
     detail = "cards are for your own jobs and those of accounts you trust"
-    return DoctorCheck(
-        name="gpu loan", health=Health.OK, detail=detail, fix="pool node start --gpus lends them to all"
-    )
+    return _ok("gpu loan", detail, fix="pool node start --gpus lends them to all")
 
 
 def _gvisor_cards(config: AgentConfig) -> Iterator[DoctorCheck]:
-    """Only where it matters: somebody wants cards at that level."""
+    """Checked only if the owner lends cards at that level."""
     found = runsc.find()
     if config.sandbox != Level.GVISOR.label or config.gpus is False or isinstance(found, runsc.Missing):
         return
@@ -203,35 +194,33 @@ def _gvisor_cards(config: AgentConfig) -> Iterator[DoctorCheck]:
 
 
 def _speed(config: AgentConfig) -> Iterator[DoctorCheck]:
-    """What the hub will measure, measured here: seconds."""
+    """Run the hub's measurement locally. Takes seconds."""
     cards = () if config.gpus is False else find_cards()
     try:
         found = benchmark.measure_here(config.data_dir, cards=len(cards))
     except OSError as error:
-        yield DoctorCheck(name="speed", health=Health.WARN, detail=f"not measured: {error}")
+        yield _warn("speed", f"not measured: {error}")
         return
     detail = (
         f"a core scores {found.get('cpu')} ({REFERENCE_SCORE} is {REFERENCE}), memory {found.get('memory_mb_s')} MB/s, "
-        f"disk {found.get('disk_mb_s')} MB/s; what the node counts as is the hub's to say: pool node show"
+        f"disk {found.get('disk_mb_s')} MB/s; the hub decides its rating: pool node show"
     )
-    yield DoctorCheck(name="speed", health=Health.OK, detail=detail)
+    yield _ok("speed", detail)
     for card, gflops in zip(cards, found["gflops"], strict=True):
         known = TIER_GFLOPS.get(card.tier)
         said = f"claimed, not measured ({'; '.join(found['notes'])})"
         if gflops is not None:
             said = f"{gflops / 1000:.3g} TFLOPS" + (f", {card.tier} does {known / 1000:.3g}" if known else "")
-        yield DoctorCheck(name="gpu speed", health=Health.OK, detail=f"{card.name}: {said}")
+        yield _ok("gpu speed", f"{card.name}: {said}")
 
 
 def _uv(config: AgentConfig) -> Iterator[DoctorCheck]:
     found = config.uv or find_uv()
     if found is None:
         fix = "pipx install uv"
-        yield DoctorCheck(
-            name="uv", health=Health.WARN, detail="jobs with dependencies cannot run here", fix=fix
-        )
+        yield _warn("uv", "jobs with dependencies cannot run here", fix=fix)
     else:
-        yield DoctorCheck(name="uv", health=Health.OK, detail=found)
+        yield _ok("uv", found)
 
 
 def _other_pythons(config: AgentConfig) -> Iterator[DoctorCheck]:
@@ -239,7 +228,7 @@ def _other_pythons(config: AgentConfig) -> Iterator[DoctorCheck]:
         return
     if found := fetchable(config):
         listed = f"jobs may have {', '.join(found)}, fetched when one needs it"
-        yield DoctorCheck(name="other Pythons", health=Health.OK, detail=listed)
+        yield _ok("other Pythons", listed)
     else:
         fix = "name a source of them: pool node start --python-mirror URL"
-        yield DoctorCheck(name="other Pythons", health=Health.WARN, detail="uv offers none", fix=fix)
+        yield _warn("other Pythons", "uv offers none", fix=fix)

@@ -1,4 +1,4 @@
-"""The permissions of one job on this node: read off the same limits and lists that its sandbox is made from."""
+"""The permissions of one job on this node, derived from the same limits and lists as its sandbox."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def manifest(grant: Grant, spec: PreparedSpec) -> Manifest:
 
 
 def demand(grant: Grant, spec: PreparedSpec) -> Demand:
-    """For the owner's rules, in the numbers that the job asked for and the hub judged it by."""
+    """The job's demand for the owner's rules, in the numbers by which the hub judged it."""
     wanted = spec.spec.requirements()
     return Demand(
         account=grant.account_id,

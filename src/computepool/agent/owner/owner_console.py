@@ -1,6 +1,6 @@
-"""The node owner's view in a terminal, instead of logs: who the node is, what it offers, and a line per job.
+"""The node owner's view in a terminal instead of logs: who the node is, what it offers, and a line per job.
 
-The logs go to a file then. Where nobody reads along (a service, a pipe) there is no console, and the logs are as ever.
+Logs then go to a file. Without a terminal (a service, a pipe) there is no console, and logs go to standard error.
 """
 
 from __future__ import annotations
@@ -41,28 +41,32 @@ _ENDED = {
     Outcome.RETURNED: "was given back",
 }
 _STATES = {
-    NodeState.ACTIVE: "Takes jobs again.",
-    NodeState.PAUSED: "Paused: takes no new jobs, also after a restart. Take them again: pool node resume",
-    NodeState.DRAINING: "Draining: takes no new jobs, and stops when the last one ends.",
+    NodeState.ACTIVE: "Accepting jobs again.",
+    NodeState.PAUSED: "Paused: accepts no new jobs, also after a restart. To resume: pool node resume",
+    NodeState.DRAINING: "Draining: accepts no new jobs and stops when the last one ends.",
 }
 
 _COMMANDS = (
-    "  pool node status   what it is doing             pool node pause   take no new jobs",
+    "  pool node status   show what it does            pool node pause   accept no new jobs",
     "  pool node drain    stop after the last job      pool node leave   leave the pool",
-    "  Ctrl-C             stop now; what runs is given back",
+    "  Ctrl-C             stop now and give back running jobs",
 )
 
 
 class Watcher:
-    """Told what happens on a node. This one tells nobody."""
+    """Hears what happens on a node. This one shows it to nobody."""
 
-    def started(self, attempt: Attempt) -> None: ...
+    async def greet(
+        self, config: AgentConfig, profile: Profile, *, identity: Identity, client: HubClient
+    ) -> None: ...
 
-    def ended(self, attempt: Attempt, ending: AttemptResult) -> None: ...
+    def on_start(self, attempt: Attempt) -> None: ...
 
-    def changed(self, state: NodeState) -> None: ...
+    def on_end(self, attempt: Attempt, ending: AttemptResult) -> None: ...
 
-    def say(self, text: str) -> None: ...
+    def on_state_change(self, state: NodeState) -> None: ...
+
+    def show(self, text: str) -> None: ...
 
 
 class OwnerConsole(Watcher):
@@ -72,79 +76,79 @@ class OwnerConsole(Watcher):
         self._limits = limits
         self._stream = sys.stdout if stream is None else stream
         self._lines = 0
-        self._untold: Counter[str] = Counter()
+        self._suppressed: Counter[str] = Counter()
         self._window: asyncio.TimerHandle | None = None
 
-    def say(self, text: str) -> None:
+    def show(self, text: str) -> None:
         at = datetime.fromtimestamp(self._clock.now_ms() / 1000, tz=UTC).astimezone()
         self._print(f"{at:%H:%M:%S}  {printable(text)}")
 
     def _print(self, text: str) -> None:
-        """A terminal that was closed meanwhile, or that has no such letters, is no reason to drop a job."""
+        """A closed terminal, or one with another encoding, must not affect jobs."""
         with contextlib.suppress(OSError, ValueError):
             print(text, file=self._stream, flush=True)
 
     async def greet(
         self, config: AgentConfig, profile: Profile, *, identity: Identity, client: HubClient
     ) -> None:
-        """With what the hub knows of it, where that answers in time."""
+        """Print who the node is and what it offers, with the hub's view of it if the hub answers."""
         self._owner = identity.owner
         known = None
         with contextlib.suppress(ComputePoolError):
             known = await client.own_node()
         self._print(greeting(config, profile, node_id=identity.node_id, hub=client.url, known=known))
 
-    def changed(self, state: NodeState) -> None:
-        self.say(_STATES.get(state, state.value))
+    def on_state_change(self, state: NodeState) -> None:
+        self.show(_STATES.get(state, state.value))
 
-    def started(self, attempt: Attempt) -> None:
-        if self._may_speak("started"):
+    def on_start(self, attempt: Attempt) -> None:
+        if self._may_print("started"):
             job = manifest(attempt.grant, attempt.spec)
             cards = f", {counted(len(job.gpus), 'GPU')}" if job.gpus else ""
             network = f", network to {', '.join(job.network)}" if job.network else ""
             cores = counted_cores(job.cores)
-            self.say(
-                f"{self._called(attempt)} started: {cores}, {memory_size(job.ram_mb)} RAM{cards}{network}, "
+            self.show(
+                f"{self._describe(attempt)} started: {cores}, {memory_size(job.ram_mb)} RAM{cards}{network}, "
                 f"at most {counted(job.minutes, 'minute')}"
             )
 
-    def ended(self, attempt: Attempt, ending: AttemptResult) -> None:
+    def on_end(self, attempt: Attempt, ending: AttemptResult) -> None:
         word = _ENDED[ending.outcome]
-        if self._may_speak(word):
+        if self._may_print(word):
             error = (ending.error or "").strip().splitlines()
             why = f": {error[-1][:200]}" if error and ending.outcome is Outcome.FAILED else ""
             ran = f" after {ending.ran_ms / 1000:.3g} s" if ending.ran_ms else ""
-            self.say(f"{self._called(attempt)} {word}{ran}{why}")
+            self.show(f"{self._describe(attempt)} {word}{ran}{why}")
 
-    def _called(self, attempt: Attempt) -> str:
+    def _describe(self, attempt: Attempt) -> str:
         grant = attempt.grant
         whose = "your own" if grant.account_id == self._owner else f"of {short_account(grant.account_id)}"
         return f"{attempt.spec.spec.name or 'a job'} ({grant.job_id}, {whose})"
 
     # ------------------------------------------------------------ thousands of jobs a second are not lines
-    def _may_speak(self, what: str) -> bool:
-        """Only so many lines in a while; what is more is counted, and told together at its end."""
+    def _may_print(self, what: str) -> bool:
+        """Limit the lines per window; the rest is counted and summarised at its end."""
         if self._window is None:
             loop = asyncio.get_running_loop()
             self._window = loop.call_later(self._limits.console_window_s, self._end_window)
         self._lines += 1
         if self._lines <= self._limits.console_lines_max:
             return True
-        self._untold[what] += 1
+        self._suppressed[what] += 1
         return False
 
     def _end_window(self) -> None:
         self._window = None
         self._lines = 0
-        if self._untold:
-            self.say(f"… {', '.join(f'{count} more {what}' for what, count in self._untold.items())}")
-            self._untold.clear()
+        if self._suppressed:
+            self.show(f"… {', '.join(f'{count} more {what}' for what, count in self._suppressed.items())}")
+            self._suppressed.clear()
 
 
 def greeting(
     config: AgentConfig, profile: Profile, *, node_id: str, hub: str, known: OwnNodeView | None
 ) -> str:
-    """Who this node is, what it offers, at which price, and how to stop it. `known`: what the hub says of it, if it does."""
+    """Who this node is, what it offers, at which price, and how to stop it. `known`: the hub's view, if available."""
     owner = f", for {known.owner_name}" if known is not None else ""
     cards = ", ".join(card.name for card in profile.gpus) or "no GPU"
     memory = f"{memory_size(profile.ram_mb)} RAM, {memory_size(profile.disk_mb)} disk"
@@ -168,7 +172,7 @@ def counted_cores(cores: float) -> str:
 
 def _price(known: OwnNodeView | None) -> str:
     if known is None:
-        return "what the pool pays; your least: pool market floor"
+        return "the market price; set a minimum with: pool market floor"
     hourly = sum(sale.per_hour for sale in known.earnings.sales)
     pays = f" Fully busy it earns {format_credits(round_down(hourly))} credits an hour now." if hourly else ""
     floor = known.earnings.floor
@@ -182,7 +186,7 @@ def _price(known: OwnNodeView | None) -> str:
 
 # ------------------------------------------------------------ logs
 class _Warnings(logging.Handler):
-    """What the owner should know of the logs. The same one over and over, such as a hub that is away, is one line."""
+    """Shows warnings to the owner. A repeated one, such as an unreachable hub, is shown once."""
 
     def __init__(self, console: Watcher) -> None:
         super().__init__(logging.WARNING)
@@ -192,11 +196,11 @@ class _Warnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.msg != self._last:
             self._last = str(record.msg)
-            self._console.say(f"Warning: {record.getMessage()}")
+            self._console.show(f"Warning: {record.getMessage()}")
 
 
 def log_to_file(data_dir: Path, console: Watcher, *, limits: AgentLimits, format: str) -> None:
-    """The whole log into the node's folder, within a bound; warnings to the owner."""
+    """Log to a file of bounded size in the node's folder; show warnings to the owner."""
     file = logging.handlers.RotatingFileHandler(
         data_dir / LOG, maxBytes=limits.agent_log_bytes, backupCount=1
     )

@@ -1,7 +1,7 @@
-"""The owner's rules as this node knows them: told by the hub, kept on disk, held against every job of others.
+"""The owner's rules on this node: received from the hub, saved, and applied to every job of other accounts.
 
-The hub places no job against them; they are held here again because the hub may be wrong. Rules that cannot be read
-allow nothing, until the hub has sent ones that can.
+The hub applies them when it places jobs; they are checked here again because the hub may be wrong. Unreadable rules allow
+nothing until the hub has sent readable ones.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class OwnerRules:
             self.digest = "unreadable"
 
     def follow(self, body: str) -> None:
-        """They hold from now on, also where the disk does not take them: after the next start the hub says them again."""
+        """Apply new rules. If they cannot be saved, the hub sends them again after the next start."""
         try:
             write_private(self._path, body.encode())
         except (OSError, UnicodeError) as error:
-            _log.error("the owner's rules are not kept on disk: %s", error)
+            _log.error("cannot save the owner's rules: %s", error)
         self._learn(body)
         _log.info("the owner's rules are now %s", body)
 
@@ -49,7 +49,7 @@ class OwnerRules:
 
     def refusals(self, demand: Demand) -> list[str]:
         if self._rules is None:
-            return ["its owner's rules cannot be read here"]
+            return ["the owner's rules cannot be read on this node"]
         return self._rules.refusals(demand)
 
     def _learn(self, body: str) -> None:
@@ -58,5 +58,5 @@ class OwnerRules:
             self._rules = NodeRules.model_validate_json(body).rules()
         except ValidationError as error:
             # Written by a newer hub, or damaged.
-            _log.error("the owner's rules cannot be read, so no job of others runs: %s", error)
+            _log.error("cannot read the owner's rules, so only the owner's jobs run: %s", error)
             self._rules, self.digest = None, "unreadable"

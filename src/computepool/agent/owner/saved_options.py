@@ -1,6 +1,6 @@
-"""The owner's options of a node, kept in its folder, so that the next start needs none of them.
+"""The owner's options, saved in the node's folder, so that the next start needs none of them.
 
-Only what differs from the default is kept, and never a secret: the enrolment code works once.
+Only options that differ from the default are saved, and never a secret: the enrolment code works once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FIELDS = tuple(field.name for field in dataclasses.fields(AgentConfig) if field.
 
 
 def load(data_dir: Path) -> dict[str, Any]:
-    """Fields of AgentConfig as the last start had them; a damaged file is an error, never silently dropped."""
+    """The options of the last start. A damaged file is an error and is never dropped silently."""
     path = data_dir / FILE
     try:
         kept = TypeAdapter(dict[str, Any]).validate_json(path.read_bytes())
@@ -34,7 +34,7 @@ def load(data_dir: Path) -> dict[str, Any]:
         return {}
     except (OSError, ValueError, TypeError) as error:
         reason = str(error).splitlines()[0]
-        raise BadRequest(f"{path} is damaged ({reason}). Remove it, and give the options again.") from error
+        raise BadRequest(f"{path} is damaged ({reason}). Remove it and give the options again.") from error
 
 
 def save(config: AgentConfig) -> None:
@@ -42,7 +42,7 @@ def save(config: AgentConfig) -> None:
 
 
 def chosen(config: AgentConfig) -> dict[str, Any]:
-    """What the owner chose: a default is not kept, so that a later version may have a better one."""
+    """The options that the owner chose. Defaults are not saved, so that a later version may change them."""
     plain = AgentConfig(hub_url=config.hub_url, data_dir=config.data_dir)
     values = {name: getattr(config, name) for name in FIELDS}
     return {

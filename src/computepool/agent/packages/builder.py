@@ -1,7 +1,7 @@
-"""Programs that make something for a job before it runs, such as its packages: in the sandbox of jobs, with limits of their own.
+"""Builds: programs of the agent that prepare something for a job, such as its packages, in the jobs' sandbox.
 
-Owns the work folder, the way out and the limits of one run. What came of it is taken by the caller while the folder is there.
-The program is the agent's, what it reads is a stranger's: it gets nothing of the owner's but what is mounted.
+Owns the work folder, the network access and the limits of one run. The caller takes the result while the folder exists.
+The input is untrusted, so the program sees nothing of the owner's but what is mounted.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Builder:
 
     @contextlib.asynccontextmanager
     async def run(self, build: Build) -> AsyncIterator[Built]:
-        """How it ended; the work folder is there inside the block. Raises SandboxError where it cannot be started."""
+        """Run a build; its work folder exists inside the block. Raises SandboxError if it cannot start."""
         folder = self._folders.make("build", build.limits.disk_mb)
         proxy: EgressProxy | None = None
         try:
@@ -103,7 +103,7 @@ class Builder:
 
 
 class _Tail:
-    """The last of what a program prints; read as it comes, or a chatty one would wait for ever."""
+    """Keeps the end of a program's output, and reads it all: otherwise a chatty program would block."""
 
     def __init__(self) -> None:
         self._reader, self.fd = os.pipe2(os.O_CLOEXEC)
@@ -146,13 +146,13 @@ class _Tail:
 
 
 class TooMuch(Exception):
-    """What was made is larger than it may be."""
+    """The result of a build exceeds its limits."""
 
 
 def take_tree(source: Path, target: Path, *, bytes_max: int) -> int:
-    """Copy what a build made to where jobs read it; the bytes it takes. `target` must not exist.
+    """Copy a build's result to where jobs read it; returns its size. `target` must not exist.
 
-    Plain files and folders only, with an owner and modes that the build did not choose, and no link followed. Times stay: Python
+    Only plain files and folders, with the agent's owner and modes; links are not followed. Times are kept: Python
     compares those of its compiled files.
     """
     taken = 0
@@ -187,7 +187,7 @@ def _more(taken: int, size: int, bytes_max: int) -> int:
 
 
 def _walk(source: Path) -> Iterator[tuple[tuple[str, ...], int, list[str]]]:
-    """(names below the source, descriptor of the folder, its files)."""
+    """Yield path below the source, descriptor of the folder, and file names."""
     top = str(source)
     for path, _, files, folder in os.fwalk(top, follow_symlinks=False):
         names = os.path.relpath(path, top)

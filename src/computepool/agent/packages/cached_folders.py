@@ -1,6 +1,6 @@
-"""Folders that are made once, kept for the jobs that come after, and removed when there are too many of them.
+"""Folders that are built once, cached for later jobs, and evicted when there are too many.
 
-Owns which of them are in use: nobody gets one that is being removed. What is in them is the maker's.
+Tracks which folders are in use: nobody gets one that is being removed. Their content is the caller's business.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from computepool.agent.sandbox.scratch import remove_tree
+from computepool.agent.storage.cache_usage import file_sizes
 
 _log = logging.getLogger(__name__)
 
@@ -34,14 +35,14 @@ class CachedFolders:
         self._in_use: Counter[str] = Counter()
         self._sizes: dict[str, int] = {}
         self._evicting = asyncio.Lock()
-        self._removing: set[str] = set()  #: by a thread, also after who began it was cancelled
+        self._removing: set[str] = set()  #: in a thread, even after the caller was cancelled
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
 
     def has(self, key: str) -> bool:
         return (self.folder / key).is_dir()
 
     async def acquire(self, key: str, make: Make) -> Path:
-        """The folder of this name, made where there is none, and kept until `release`."""
+        """The folder of this name, created if missing, and kept until `release`."""
         self._in_use[key] += 1
         try:
             path = self.folder / key
@@ -61,12 +62,12 @@ class CachedFolders:
             self._in_use[path.name] -= 1
 
     async def clear(self) -> None:
-        """Everything but what jobs and warm workers use now."""
+        """Remove everything that no job or warm worker uses."""
         await self._make_room(everything=True)
 
     async def _make(self, path: Path, make: Make) -> None:
         building = self.folder / f".building-{uuid.uuid4().hex}"
-        with self._used(building.name):
+        with self._hold(building.name):
             try:
                 self._sizes[path.name] = await make(building)
                 # Another agent on this folder may have been quicker; its content is the same.
@@ -77,7 +78,7 @@ class CachedFolders:
                     await asyncio.to_thread(remove_tree, building)
 
     @contextlib.contextmanager
-    def _used(self, name: str) -> Iterator[None]:
+    def _hold(self, name: str) -> Iterator[None]:
         self._in_use[name] += 1
         try:
             yield
@@ -85,9 +86,9 @@ class CachedFolders:
             self._in_use[name] -= 1
 
     async def _make_room(self, *, everything: bool = False) -> None:
-        """What goes is first given a name that nobody looks up, here where nobody can begin to use it meanwhile."""
+        """Evicted entries are renamed first, without awaiting in between, so that nobody starts to use them."""
         async with self._evicting:
-            found = await asyncio.to_thread(self._listed)
+            found = await asyncio.to_thread(self._list_folders)
             complete = [name for name in found if not name.startswith(".")]
             surplus = complete if everything else await asyncio.to_thread(self._surplus, complete)
             # Besides those, what an earlier start or a maker that failed left.
@@ -104,14 +105,14 @@ class CachedFolders:
             await asyncio.to_thread(self._remove, gone)
 
     def _surplus(self, names: list[str]) -> list[str]:
-        """Of these, oldest first, what is beyond the number and the bytes that are kept."""
+        """The oldest of these that exceed the limits on number and size."""
         sizes = {}
         for name in names:
             if name not in self._sizes:
                 self._sizes[name] = bytes_in(self.folder / name)
             sizes[name] = self._sizes[name]
         total, count, surplus = sum(sizes.values()), len(names), []
-        for name in names[:-1]:  # the newest is what somebody waits for
+        for name in names[:-1]:  # the newest is in demand
             if count <= self._count_max and total <= self._bytes_max:
                 break
             surplus.append(name)
@@ -127,8 +128,8 @@ class CachedFolders:
             finally:
                 self._removing.discard(name)
 
-    def _listed(self) -> list[str]:
-        """The folders, those first that were not used for the longest time."""
+    def _list_folders(self) -> list[str]:
+        """The folders, least recently used first."""
         found = []
         with os.scandir(self.folder) as entries:
             for entry in entries:
@@ -138,8 +139,8 @@ class CachedFolders:
         return [name for _, name in sorted(found)]
 
 
-async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
-    """Also where nobody waits for it any more: a thread cannot be broken off."""
+async def finish_anyway(work: Coroutine[Any, Any, T]) -> T:
+    """Wait for the work even if cancelled: a thread cannot be interrupted."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
@@ -149,10 +150,5 @@ async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
 
 
 def bytes_in(folder: Path) -> int:
-    """On the disk, while others write there; 0 where there is none."""
-    total = 0
-    for where, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(where, name)).st_blocks * 512
-    return total
+    """Disk usage of a folder that others may write to; 0 if it does not exist."""
+    return sum(file_sizes(folder))

@@ -1,8 +1,7 @@
 """Folders of installed Python packages, made by uv from wheels only, one per set of requirements.
 
-No code of a package runs while it is installed: that is what "wheels only" buys. Unpacking a stranger's archive is still a
-stranger's work: it is done in the sandbox of jobs (builder.py), and nothing is shared between two installations. Jobs get the
-folder read-only.
+No code of a package runs while it is installed: that is what "wheels only" buys. The archives are still untrusted, so
+they are unpacked in the jobs' sandbox (builder.py), and two installations share nothing. Jobs see the folder read-only.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from computepool.agent.config import AgentLimits
 from computepool.agent.execution.attempt_result import BadJob, StagingFailed, sentence_of
 from computepool.agent.execution.specs import check_requirements
 from computepool.agent.packages.builder import Build, Builder, Built, TooMuch, take_tree
-from computepool.agent.packages.cached_folders import CachedFolders, to_its_end
+from computepool.agent.packages.cached_folders import CachedFolders, finish_anyway
 from computepool.agent.packages.interpreters import PYTHON, Interpreter
 from computepool.agent.packages.package_index import PackageIndex
 from computepool.agent.sandbox.base import MIB, Limits, SandboxError, Status
@@ -49,17 +48,15 @@ _ON_THE_WAY = (
 )
 _OS_ERROR = "(os error "
 #: What the names in a wheel can bring about on any machine.
-_BY_NAMES = frozenset(
-    {
-        errno.ENAMETOOLONG,
-        errno.EEXIST,
-        errno.ENOTDIR,
-        errno.EISDIR,
-        errno.EINVAL,
-        errno.ENOTEMPTY,
-        errno.ELOOP,
-    }
-)
+_BY_NAMES = {
+    errno.ENAMETOOLONG,
+    errno.EEXIST,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EINVAL,
+    errno.ENOTEMPTY,
+    errno.ELOOP,
+}
 _PACKAGES, _CACHE, _WANTED, _CERTIFICATES = "packages", ".cache", "requirements.txt", "certificates.pem"
 #: Where the installation finds uv, where the level has mounts.
 _TOOLS = "/opt/tools"
@@ -95,23 +92,23 @@ class Environments:
         *,
         note: Note | None = None,
     ) -> Path | None:
-        """The folder with these packages, kept until `release`; None where nothing is required.
+        """The folder with these packages, kept until `release`; None if nothing is required.
 
-        `interpreter`: which Python they are for, where it is not the agent's own. `note`: told in a sentence what takes its time.
+        `interpreter`: the Python they are for, if not the agent's own. `note`: receives a progress message.
         """
         wanted = check_requirements(requirements)
         if not wanted:
             return None
         key = _key(wanted, PYTHON if interpreter is None else interpreter.minor)
         if note is not None and not self._kept.has(key):
-            note(_installing(wanted))
+            note(_installing_note(wanted))
         return await self._kept.acquire(key, partial(self._install, wanted, interpreter))
 
     def release(self, path: Path | None) -> None:
         self._kept.release(path)
 
     async def clear(self) -> None:
-        """Everything but what jobs and warm workers use now."""
+        """Remove everything that no job or warm worker uses."""
         await self._kept.clear()
 
     async def _install(self, wanted: tuple[str, ...], interpreter: Interpreter | None, building: Path) -> int:
@@ -119,15 +116,15 @@ class Environments:
             return await self._build(building, wanted, interpreter)
 
     async def _build(self, target: Path, wanted: tuple[str, ...], interpreter: Interpreter | None) -> int:
-        """Packages are a stranger's choice: uv unpacks them in the sandbox of jobs, and what it made is copied from there."""
+        """Packages are untrusted: uv unpacks them in the sandbox, and the result is copied from there."""
         _log.info("installing %s", ", ".join(wanted))
         room = min(self._limits.environment_bytes_max, shutil.disk_usage(self._folder).free // 2)
         try:
             build = await self._plan(wanted, room, interpreter)
             async with self._builder.run(build) as built:
                 if not built.exit.ok:
-                    raise self._failed(built, room)
-                return await to_its_end(asyncio.to_thread(_take, built.folder / _PACKAGES, target, room))
+                    raise self._failure(built, room)
+                return await finish_anyway(asyncio.to_thread(_take, built.folder / _PACKAGES, target, room))
         except TooMuch:
             raise self._too_large(room) from None
         except (OSError, SandboxError) as error:
@@ -175,7 +172,7 @@ class Environments:
         )
 
     def _tool(self) -> Path:
-        """uv, at a place that every user can read: a job's user does not see the owner's folders."""
+        """A copy of uv that every user can read: a job's user cannot enter the owner's folders."""
         if self._uv is None:
             raise StagingFailed("this node has no uv to install packages with")
         info = os.stat(self._uv)
@@ -188,7 +185,7 @@ class Environments:
             copy.rename(place)
         return place
 
-    def _failed(self, built: Built, room: int) -> Exception:
+    def _failure(self, built: Built, room: int) -> Exception:
         ended = built.exit
         full = os.path.ismount(built.folder) and not _FULL.isdisjoint(_os_errors(built.output))
         if full or ended.status is Status.DISK_LIMIT or errno.EFBIG in _os_errors(built.output):
@@ -199,7 +196,7 @@ class Environments:
         if ended.status is Status.TIMEOUT:
             return StagingFailed("installing the packages took too long")
         if ended.status is Status.EXIT:
-            return _failure(ended.code, built.output)
+            return _classify_failure(ended.code, built.output)
         return StagingFailed(
             f"the dependencies could not be installed here: {sentence_of(ended, built.output)}"
         )
@@ -208,16 +205,16 @@ class Environments:
         if room < self._limits.environment_bytes_max:
             return StagingFailed(f"this node has no room for the dependencies: {room // MIB} MB")
         most = self._limits.environment_bytes_max // MIB
-        return BadJob(f"the dependencies take more than {most} MB, the most that a job may have installed")
+        return BadJob(f"the dependencies take more than {most} MB, the limit for a job")
 
 
 def _take(made: Path, target: Path, room: int) -> int:
-    made.mkdir(exist_ok=True)  # There may be nothing to install: all markers said no.
+    made.mkdir(exist_ok=True)  # All markers may be false, so that there is nothing to install.
     return take_tree(made, target, bytes_max=room)
 
 
 def _certificates() -> bytes:
-    """Whom this machine trusts, as one file; empty where uv's own list has to do."""
+    """This machine's CA certificates; empty to use uv's own."""
     found = ssl.get_default_verify_paths().cafile
     try:
         return Path(found).read_bytes() if found else b""
@@ -225,7 +222,7 @@ def _certificates() -> bytes:
         return b""
 
 
-def _installing(wanted: tuple[str, ...]) -> str:
+def _installing_note(wanted: tuple[str, ...]) -> str:
     names = [found[0] for text in wanted if (found := _NAME.match(text))]
     listed = ", ".join(names[:_NAMED_MAX])
     more = len(names) - _NAMED_MAX
@@ -233,7 +230,7 @@ def _installing(wanted: tuple[str, ...]) -> str:
 
 
 def find_uv() -> str | None:
-    """Next to the interpreter first: the version that was installed with the agent."""
+    """Prefers the uv next to the interpreter, which was installed with the agent."""
     beside = Path(sys.executable).with_name("uv")
     return str(beside) if beside.is_file() else shutil.which("uv")
 
@@ -249,8 +246,8 @@ def _key(wanted: tuple[str, ...], python: str) -> str:
     return hashlib.sha256(json.dumps([wanted, where]).encode()).hexdigest()[:32]
 
 
-def _failure(code: int | None, stderr: str) -> Exception:
-    """Whose fault it is that uv failed. If it cannot be told, a second owner's node decides it (core/jobs/lifecycle.py)."""
+def _classify_failure(code: int | None, stderr: str) -> Exception:
+    """BadJob or StagingFailed. In doubt, a second owner's node decides (core/jobs/lifecycle.py)."""
     text = stderr.strip()[-1500:]
     expected = bool(text) and (code == _REFUSED or any(sign in text for sign in _BAD_ON_ANY_MACHINE))
     if expected and not any(sign in text for sign in _ON_THE_WAY) and _os_errors(text) <= _BY_NAMES:
@@ -259,7 +256,7 @@ def _failure(code: int | None, stderr: str) -> Exception:
 
 
 def _os_errors(text: str) -> set[int]:
-    """The numbers that uv's errors name; 0 for one that is no number."""
+    """The errno values in uv's errors; 0 for one that is not a number."""
     found = (part.partition(")")[0] for part in text.split(_OS_ERROR)[1:])
     return {
         int(number) if number.isascii() and number.isdigit() and len(number) < 6 else 0 for number in found

@@ -1,4 +1,4 @@
-"""A Python that jobs run with in place of the agent's own: where it is, on the host and inside, and what it needs around it."""
+"""A Python other than the agent's own: its paths on the host and in the sandbox, and its environment variables."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Interpreter:
 
     @property
     def inside(self) -> str:
-        """Its home, where the level has mounts."""
+        """Its home inside sandboxes that have mounts."""
         return f"/opt/python{self.minor}"
 
     def env(self, home: str, own: Mapping[str, str]) -> dict[str, str]:
-        """`home`: where the job sees it. `own`: what the agent's own Python needs, which starts some jobs."""
+        """`home`: its path as the job sees it. `own`: variables of the agent's own Python, which starts some jobs."""
         libraries = filter(None, (f"{home}/lib", own.get("LD_LIBRARY_PATH")))
         return {"PATH": f"{home}/bin:{own['PATH']}", "LD_LIBRARY_PATH": ":".join(libraries)}

@@ -1,6 +1,6 @@
-"""The source of packages: the index that the owner chose, or uv's own, and the hosts that its files are at.
+"""The package index: the owner's choice or uv's default, and the hosts of its files.
 
-An installation reaches these hosts and no other. Which they are is asked of uv and of the index, not written here.
+An installation reaches these hosts and no others. They are taken from uv and from the index, not hard-coded.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ class PackageIndex:
         self._asking = asyncio.Lock()
 
     async def url(self) -> str:
-        """Raises OSError where uv does not say."""
+        """The index's address. Raises OSError if uv does not name its default."""
         if not self._url:
-            self._url = (await asyncio.to_thread(_default_of, self._uv or "uv")).rstrip("/")
+            self._url = (await asyncio.to_thread(_default_index, self._uv or "uv")).rstrip("/")
         return self._url
 
     async def hosts(self) -> tuple[Target, ...]:
-        """Of the index itself, and of its files: those that the owner named, or those that the index names."""
+        """The hosts of the index and of its files: those that the owner named, or those that the index names."""
         async with self._asking:
             if not self._hosts:
                 url = await self.url()
-                named = self._given or await self._named_by(url)
+                named = self._given or await self._find_hosts(url)
                 self._hosts = tuple(dict.fromkeys([target_of(url), *named]))[:_HOSTS_MAX]
                 _log.info("packages come from %s", ", ".join(map(str, self._hosts)))
             return self._hosts
 
-    async def _named_by(self, url: str) -> list[Target]:
-        """Raises OSError where the index does not answer: it is asked again for the next installation."""
+    async def _find_hosts(self, url: str) -> list[Target]:
+        """Ask the index where its files are. Raises OSError if it does not answer; the next installation asks again."""
         headers = {"accept": "application/vnd.pypi.simple.v1+json, text/html;q=0.5"}
         try:
             async with (
@@ -92,8 +92,8 @@ def _plain(address: str) -> str:
     return f"{scheme}://{rest.partition('/')[0]}"
 
 
-def _default_of(uv: str) -> str:
-    """As uv itself describes it."""
+def _default_index(uv: str) -> str:
+    """The default index according to `uv --help`."""
     try:
         said = subprocess.run(
             [uv, "pip", "install", "--help"],
@@ -104,8 +104,8 @@ def _default_of(uv: str) -> str:
             check=True,
         )
     except subprocess.SubprocessError as error:
-        raise OSError(f"uv does not run: {error}") from error
+        raise OSError(f"cannot run uv: {error}") from error
     found = _DEFAULT.search(said.stdout)
     if found is None:
-        raise OSError("uv does not say which index it uses; name one with --package-index")
+        raise OSError("uv does not name its default index; choose one with --package-index")
     return found[1]

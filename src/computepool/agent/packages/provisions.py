@@ -1,4 +1,4 @@
-"""Provisions of a job beside the runtime: another Python, where it needs one, and its packages for that one."""
+"""What a job needs besides the runtime: another Python, if it asks for one, and packages for it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Provisions:
         self._environments = environments
 
     async def acquire(self, python: str, packages: tuple[str, ...], *, note: Note | None = None) -> Provision:
-        """Kept until `release`. `python`: another minor version than the agent's own, or nothing. `note`: told in a sentence
-        what takes its time.
+        """Kept until `release`. `python`: a minor version other than the agent's own, or "". `note`: receives progress
+        messages.
         """
         interpreter = await self._pythons.acquire(python, note=note)
         try:

@@ -1,7 +1,7 @@
-"""Run by a Python that was fetched for jobs, in their sandbox: makes the copy of itself that jobs get.
+"""Run by a fetched Python in the jobs' sandbox: makes the copy of itself that jobs get.
 
-That it runs here shows that it will run there. The copy has what the worker needs, byte code for all of it, because
-jobs cannot write any, and nothing that only takes space. Standard library only, of every version that is fetched.
+Running here proves that it runs there. The copy has what the worker needs, byte code for all of it, because jobs cannot
+write any, and nothing superfluous. Standard library only, of every version that is fetched.
 
     python3.12 -I python_copy.py EXTRAS TARGET [NAME_LEFT_OUT …]
 """
@@ -25,10 +25,10 @@ def main(extras: Path, target: Path, left_out: set[str]) -> None:
     (target / "bin").mkdir(parents=True)
     shutil.copy2(home / "bin" / name, target / "bin" / name)
 
-    def ignored(_: str, names: list[str]) -> set[str]:
+    def ignore(_: str, names: list[str]) -> set[str]:
         return {entry for entry in names if entry in left_out or entry.startswith("config-")}
 
-    shutil.copytree(home / "lib" / name, library, ignore=ignored)
+    shutil.copytree(home / "lib" / name, library, ignore=ignore)
     for path in (home / "lib").glob("*.so*"):
         if not path.is_symlink():
             shutil.copy2(path, target / "lib" / path.name)

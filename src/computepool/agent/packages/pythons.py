@@ -1,7 +1,7 @@
-"""Other Pythons than the agent's own, for jobs that need one: fetched by uv where the owner allows it, and kept.
+"""Pythons other than the agent's own, for jobs that need one: fetched by uv if the owner allows it, and cached.
 
-Which of them there are is uv's choice, or that of the mirror that the owner named, and each is known by its digest; a job only
-says which minor version it needs. So uv runs outside of the sandbox here, unlike for packages. What it fetched runs only in it.
+uv or the owner's mirror decides which versions exist, and each is verified by its digest; a job only names a minor
+version. So uv runs outside the sandbox here, unlike for packages. What it fetched runs only inside.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from computepool.agent.config import AgentConfig
 from computepool.agent.execution.attempt_result import StagingFailed, sentence_of
 from computepool.agent.packages import python_copy
 from computepool.agent.packages.builder import Build, Builder, TooMuch, take_tree
-from computepool.agent.packages.cached_folders import CachedFolders, bytes_in, to_its_end
+from computepool.agent.packages.cached_folders import CachedFolders, bytes_in, finish_anyway
 from computepool.agent.packages.environments import Note, find_uv
 from computepool.agent.packages.interpreters import PYTHON, Interpreter
 from computepool.agent.sandbox.backends.process import HOST_PATH
@@ -44,12 +44,12 @@ _ASK_S = 20.0
 #: Between two looks at the size of a download.
 _LOOK_S = 0.5
 _ERROR_CHARS = 500
-#: Of the owner's variables, those that say how this machine reaches others.
+#: The owner's variables that configure network access.
 _WAYS = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ssl_cert_file", "ssl_cert_dir")
 
 
 class _Download(BaseModel):
-    """As `uv python list` says it."""
+    """An entry of `uv python list`."""
 
     version: str
     implementation: str
@@ -57,7 +57,7 @@ class _Download(BaseModel):
 
 
 class Pythons:
-    """`offered`: what the hub was told. `runtime`: has what the worker needs besides Python."""
+    """`offered`: versions that the hub knows of. `runtime`: provides what the worker needs besides Python."""
 
     def __init__(
         self, config: AgentConfig, builder: Builder, *, offered: Collection[str], runtime: Runtime | None
@@ -73,11 +73,11 @@ class Pythons:
         )
 
     async def acquire(self, minor: str, *, note: Note | None = None) -> Interpreter | None:
-        """Kept until `release`; None for the agent's own, which is the empty word."""
+        """Kept until `release`; None for the agent's own Python, which is ""."""
         if not minor:
             return None
         if minor not in self._offered:
-            raise StagingFailed(f"this node has Python {PYTHON}, and does not fetch Python {minor}")
+            raise StagingFailed(f"this node has Python {PYTHON} and does not fetch Python {minor}")
         if note is not None and not self._kept.has(self._key(minor)):
             note(f"Fetching Python {minor}")
         folder = await self._kept.acquire(self._key(minor), partial(self._fetch, minor))
@@ -88,11 +88,11 @@ class Pythons:
             self._kept.release(interpreter.home.parent)
 
     async def clear(self) -> None:
-        """Everything but what jobs and warm workers use now."""
+        """Remove everything that no job or warm worker uses."""
         await self._kept.clear()
 
     def _key(self, minor: str) -> str:
-        """Another version of the agent may have put other modules into it."""
+        """Includes the packages: another version of the agent may have added other modules."""
         return f"{minor}-{'' if self._runtime is None else self._runtime.packages[:16]}"
 
     async def _fetch(self, minor: str, building: Path) -> int:
@@ -103,15 +103,17 @@ class Pythons:
         building.chmod(0o755)  # Whatever the umask: jobs of a root agent have other uids.
         try:
             await self._download(minor, download, room)
-            size = await self._fit(Interpreter(minor, _installed(download, minor)), building / _HOME, room)
+            size = await self._fit(
+                Interpreter(minor, _find_installed(download, minor)), building / _HOME, room
+            )
         except (TooMuch, OSError, SandboxError) as error:
-            raise _failed(minor, str(error)) from error
-        await to_its_end(asyncio.to_thread(remove_tree, download))
+            raise _failure(minor, str(error)) from error
+        await finish_anyway(asyncio.to_thread(remove_tree, download))
         return size
 
     async def _download(self, minor: str, folder: Path, room: int) -> None:
         if self._uv is None:
-            raise _failed(minor, "this node has no uv")
+            raise _failure(minor, "this node has no uv")
         process = await asyncio.create_subprocess_exec(
             *(self._uv, "python", "install", "--no-bin", "--no-progress", minor),
             env={
@@ -132,19 +134,19 @@ class Pythons:
                 while not said.done():
                     await asyncio.wait([said], timeout=_LOOK_S)
                     if await asyncio.to_thread(bytes_in, folder) > room:
-                        raise TooMuch(f"it takes more than {room // MIB} MB")
+                        raise TooMuch(f"it is larger than {room // MIB} MB")
         except TimeoutError:
-            raise _failed(minor, f"it took longer than {self._limits.python_fetch_s:g} s") from None
+            raise _failure(minor, f"it took longer than {self._limits.python_fetch_s:g} s") from None
         finally:
             if not said.done():
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
             await asyncio.wait([said])
         if process.returncode != 0:
-            raise _failed(minor, _sentence(said.result()[1]))
+            raise _failure(minor, _sentence(said.result()[1]))
 
     async def _fit(self, fetched: Interpreter, target: Path, room: int) -> int:
-        """What jobs get is a copy that it makes of itself in their sandbox, of plain files."""
+        """Let the fetched Python copy itself in the jobs' sandbox; jobs get that copy, of plain files."""
         assert self._runtime is not None
         await asyncio.to_thread(open_to_all, fetched.home)
         build = Build(
@@ -162,16 +164,16 @@ class Pythons:
             if not built.exit.ok:
                 said = built.output.strip()[-_ERROR_CHARS:]
                 why = said if built.exit.status is Status.EXIT else sentence_of(built.exit, said)
-                raise _failed(fetched.minor, f"it does not run in this node's sandbox: {why}")
+                raise _failure(fetched.minor, f"it does not run in this node's sandbox: {why}")
             made = built.folder / _HOME
-            size = await to_its_end(asyncio.to_thread(take_tree, made, target, bytes_max=room))
+            size = await finish_anyway(asyncio.to_thread(take_tree, made, target, bytes_max=room))
         for alias in ("python", "python3"):
             (target / "bin" / alias).symlink_to(fetched.path.name)
         return size
 
 
 def fetchable(config: AgentConfig) -> list[str]:
-    """The minor versions that a node offers besides its own, because uv can get them. None, where its owner does not allow it."""
+    """The minor versions that uv can fetch besides the agent's own; empty if the owner does not allow it."""
     if not config.fetch_python:
         return []
     try:
@@ -185,7 +187,7 @@ def fetchable(config: AgentConfig) -> list[str]:
         listed = TypeAdapter(list[_Download]).validate_json(said.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         told = _sentence(getattr(error, "stderr", None) or b"") or str(error)
-        _log.warning("jobs get no other Python than %s: uv does not say which there are: %s", PYTHON, told)
+        _log.warning("jobs get only Python %s: uv cannot list others: %s", PYTHON, told)
         return []
     releases = {
         found.version.rpartition(".")[0]
@@ -204,7 +206,7 @@ def _numbers(minor: str) -> tuple[int, ...]:
 
 
 def _environment(mirror: str) -> dict[str, str]:
-    """Neither variables nor files of the owner's decide what is fetched, but for the mirror that the node was started with."""
+    """Nothing of the owner's environment decides what is fetched, except the mirror option and proxy settings."""
     ways = {name: value for name, value in os.environ.items() if name.lower() in _WAYS}
     source = "UV_PYTHON_DOWNLOADS_JSON_URL" if mirror.endswith(".json") else "UV_PYTHON_INSTALL_MIRROR"
     return {
@@ -217,19 +219,19 @@ def _environment(mirror: str) -> dict[str, str]:
     }
 
 
-def _installed(folder: Path, minor: str) -> Path:
-    """Where uv put it: beside links to it, and files of uv's own."""
+def _find_installed(folder: Path, minor: str) -> Path:
+    """Where uv installed it, beside links and files of its own."""
     for path in sorted(folder.iterdir()):
         if not path.is_symlink() and (path / "bin" / f"python{minor}").is_file():
             return path
-    raise _failed(minor, "uv put it nowhere")
+    raise _failure(minor, "uv did not install it")
 
 
-def _failed(minor: str, why: str) -> StagingFailed:
+def _failure(minor: str, why: str) -> StagingFailed:
     return StagingFailed(f"Python {minor} could not be fetched here: {why}")
 
 
 def _sentence(stderr: bytes) -> str:
-    """uv's error without what it did before."""
+    """uv's error message without the preceding output."""
     text = stderr.decode(errors="replace")
     return " ".join(text[max(0, text.find("error:")) :].split())[:_ERROR_CHARS]

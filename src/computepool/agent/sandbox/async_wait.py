@@ -1,17 +1,16 @@
-"""Waiting for a sandboxed process from an event loop, without a thread. Owns nothing but the waiting."""
+"""Waits for a sandboxed process from an event loop, without a thread."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
-from computepool.agent.sandbox.base import Exit, Process, ProcessUsage
+from computepool.agent.sandbox.base import Exit, Process
 
 PATROL_S = 1.0
 
 
-async def finish(process: Process, *, on_usage: Callable[[ProcessUsage], None] | None = None) -> Exit:
-    """The Exit of `process`. Enforces its limits meanwhile and tells `on_usage` about each look at it."""
+async def finish(process: Process) -> Exit:
+    """Wait for the Exit of `process`, enforcing its limits meanwhile."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Exit] = loop.create_future()
 
@@ -24,9 +23,7 @@ async def finish(process: Process, *, on_usage: Callable[[ProcessUsage], None] |
 
     def patrol() -> None:
         nonlocal timer
-        used = process.patrol()
-        if on_usage is not None:
-            on_usage(used)
+        process.patrol()
         timer = loop.call_later(PATROL_S, patrol)
         read()
 

@@ -1,7 +1,6 @@
-"""The interface of every sandbox of the agent: the values that go in, the values that come out, the protocol.
+"""The interface of every sandbox: its inputs, its outputs, and the protocol.
 
-Owns no behaviour. The executor of the agent knows only this module; which backend stands behind it is chosen
-once, from what the self-test passed.
+Owns no behaviour. The executor knows only this module; the backend is chosen once, from those that passed the self-test.
 """
 
 from __future__ import annotations
@@ -139,7 +138,7 @@ class Process(Protocol):
         """SIGKILL the whole tree, daemons included; `status` becomes the Exit's. Blocks some ms at most."""
 
     def usage(self) -> ProcessUsage:
-        """What the tree used up to now."""
+        """Usage of the tree so far."""
 
     def patrol(self) -> ProcessUsage:
         """`usage()`, and kill if a limit is exceeded that the kernel does not enforce.
@@ -172,7 +171,7 @@ class Sandbox(Protocol):
         """How limits are enforced: cgroup1, cgroup2 or rlimit."""
 
     def probe(self) -> Probe:
-        """Whether this machine can make this sandbox at all. Starts one `true`; does not attack."""
+        """Check that this machine can provide the sandbox, by running `true` in it."""
 
     def inside(self, host: Path, *, workdir: Path, policy: SandboxPolicy) -> str:
         """The path under which the job sees `host`: the work folder, something in it, or a mount."""

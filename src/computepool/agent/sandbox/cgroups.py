@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from computepool.agent.sandbox import launcher
+
 BASE = "computepool"
 _CPU_PERIOD_US = 100_000
 _V1_NEEDED = ("memory", "pids", "freezer")
@@ -34,6 +36,8 @@ class Cgroup:
     kind: ClassVar[str]
     #: The controllers without which nothing in it can be killed.
     kills_by: ClassVar[frozenset[str]]
+    #: Anonymous memory, in memory.stat.
+    anonymous: ClassVar[str]
 
     def __init__(self, folders: dict[str, Path]) -> None:
         self._folders = folders
@@ -42,7 +46,7 @@ class Cgroup:
 
     @property
     def procs_files(self) -> list[str]:
-        """Where a process writes itself in."""
+        """Files into which a process writes its pid to enter."""
         return [str(folder / "cgroup.procs") for folder in dict.fromkeys(self._folders.values())]
 
     def limit(self, *, memory_bytes: int, pids: int, cpus: float) -> None:
@@ -57,7 +61,7 @@ class Cgroup:
         self._limits = wanted
 
     def stretch(self, cpus: float) -> None:
-        """Change how much CPU time there is, and nothing else."""
+        """Change only the CPU quota."""
         if self._limits is not None and self._limits[2] != cpus:
             self._limit_cpus(cpus)
             self._limits = (*self._limits[:2], cpus)
@@ -68,7 +72,7 @@ class Cgroup:
             self._limit_cpu(-1 if unlimited else max(1_000, int(cpus * _CPU_PERIOD_US)))
 
     def pin(self, ids: Collection[int]) -> bool:
-        """Keep every member, and all that come, on these CPUs. False if that cannot be done here."""
+        """Keep all present and future members on these CPUs. False if that is not possible here."""
         if "cpuset" not in self._folders:
             return False
         try:
@@ -82,11 +86,11 @@ class Cgroup:
         return [int(pid) for pid in (self._folders["pids"] / "cgroup.procs").read_text().split()]
 
     def tasks(self) -> int:
-        """How many threads are in it."""
+        """The number of threads."""
         return int(self._read("pids", "pids.current"))
 
     def kill(self, *, spare: Collection[int] = ()) -> bool:
-        """SIGKILL to every member but the spared, while none can fork away; True if there was any."""
+        """Freeze, then SIGKILL every member but `spare`, so that none forks away. True if there was any."""
         self.freeze()
         victims = [pid for pid in self.members() if pid not in spare]
         for pid in victims:
@@ -143,7 +147,7 @@ class Cgroup:
         return content.decode()
 
     def _write(self, controller: str, name: str, text: str) -> None:
-        write(self._folders[controller] / name, text)
+        launcher.write(self._folders[controller] / name, text)
 
     def _field(self, controller: str, name: str, field: str) -> int:
         for line in self._read(controller, name).splitlines():
@@ -151,6 +155,11 @@ class Cgroup:
             if key == field:
                 return int(value)
         return 0
+
+    def resident_bytes(self) -> int:
+        """Anonymous memory and tmpfs. Page cache is left out: the kernel takes it back at need."""
+        fields = dict(line.split() for line in self._read("memory", "memory.stat").splitlines())
+        return int(fields.get(self.anonymous, 0)) + int(fields.get("shmem", 0))
 
     # What differs between the versions.
     def freeze(self) -> None:
@@ -166,10 +175,6 @@ class Cgroup:
     def oom_kills(self) -> int:
         raise NotImplementedError
 
-    def resident_bytes(self) -> int:
-        """Anonymous memory and tmpfs. Page cache is left out: the kernel takes it back at need."""
-        raise NotImplementedError
-
     def _frozen(self) -> bool:
         raise NotImplementedError
 
@@ -183,6 +188,7 @@ class Cgroup:
 class CgroupV1(Cgroup):
     kind = "cgroup1"
     kills_by = frozenset({"pids", "freezer"})
+    anonymous = "rss"
 
     def freeze(self) -> None:
         self._write("freezer", "freezer.state", "FROZEN")
@@ -198,10 +204,6 @@ class CgroupV1(Cgroup):
 
     def oom_kills(self) -> int:
         return self._field("memory", "memory.oom_control", "oom_kill")
-
-    def resident_bytes(self) -> int:
-        fields = dict(line.split() for line in self._read("memory", "memory.stat").splitlines())
-        return int(fields.get("rss", 0)) + int(fields.get("shmem", 0))
 
     def _frozen(self) -> bool:
         return self._read("freezer", "freezer.state").strip() == "FROZEN"
@@ -227,6 +229,7 @@ class CgroupV1(Cgroup):
 class CgroupV2(Cgroup):
     kind = "cgroup2"
     kills_by = frozenset({"pids"})
+    anonymous = "anon"
 
     def freeze(self) -> None:
         self._write("pids", "cgroup.freeze", "1")
@@ -240,10 +243,6 @@ class CgroupV2(Cgroup):
 
     def oom_kills(self) -> int:
         return self._field("memory", "memory.events", "oom_kill")
-
-    def resident_bytes(self) -> int:
-        fields = dict(line.split() for line in self._read("memory", "memory.stat").splitlines())
-        return int(fields.get("anon", 0)) + int(fields.get("shmem", 0))
 
     def _frozen(self) -> bool:
         return self._field("pids", "cgroup.events", "frozen") == 1
@@ -285,7 +284,7 @@ class Maker:
         return self.version(folders)
 
     def sweep(self) -> int:
-        """Kill and remove what agents left behind that died without cleaning up; how many cgroups."""
+        """Kill and remove cgroups of agents that died without cleaning up; returns how many."""
         names = {entry.name for base in self.bases.values() for entry in _subfolders(base)}
         stale = [name for name in names if is_stale(name)]
         for name in stale:
@@ -332,14 +331,14 @@ def detect() -> Maker | CgroupsUnavailable:
 
 
 def _cpuset_works(base: Path) -> bool:
-    """Not needed: without it, jobs are asked to stay on their CPUs instead of being kept there."""
+    """Optional: without cpusets, jobs are pinned by affinity, which they can change."""
     try:
         base.mkdir(exist_ok=True)
         # Version 1 begins with nothing, which no process can enter; everything that the parent has is where to begin.
         for name in _V1_CPUSET:
             if not (base / name).read_text().strip():
-                write(base / name, (base.parent / name).read_text().strip())
-        write(base / "cgroup.clone_children", "1")
+                launcher.write(base / name, (base.parent / name).read_text().strip())
+        launcher.write(base / "cgroup.clone_children", "1")
     except OSError:
         return False
     return True
@@ -371,17 +370,17 @@ def _v2_maker(parent: Path) -> Maker:
     controllers = [c for c in (*_V2_NEEDED, *_V2_OPTIONAL) if c in available]
     enable = " ".join(f"+{controller}" for controller in controllers)
     try:
-        write(parent / "cgroup.subtree_control", enable)
+        launcher.write(parent / "cgroup.subtree_control", enable)
     except OSError:
         # A cgroup with processes cannot have limited children: this process steps aside into a leaf of its
         # own.
         leaf = parent / f"{BASE}-agent"
         leaf.mkdir(exist_ok=True)
-        write(leaf / "cgroup.procs", "0")
-        write(parent / "cgroup.subtree_control", enable)
+        launcher.write(leaf / "cgroup.procs", "0")
+        launcher.write(parent / "cgroup.subtree_control", enable)
     base = parent / BASE
     base.mkdir(exist_ok=True)
-    write(base / "cgroup.subtree_control", enable)
+    launcher.write(base / "cgroup.subtree_control", enable)
     return Maker(CgroupV2, dict.fromkeys(controllers, base))
 
 
@@ -399,12 +398,12 @@ def _mounts() -> Iterator[tuple[Path, str, list[str]]]:
 
 
 def own_prefix() -> str:
-    """Names this process so that a later one can tell whether it still runs."""
+    """A name for this process by which a later one can tell whether it still runs."""
     return f"{_pid_namespace()}.{os.getpid()}.{_start_time(os.getpid())}"
 
 
 def is_stale(name: str) -> bool:
-    """Whether `name` was given by an agent of this pid namespace that no longer runs."""
+    """True if `name` belongs to an agent of this pid namespace that no longer runs."""
     namespace, _, rest = name.partition(".")
     pid, _, started = rest.partition("-")[0].partition(".")
     if namespace != str(_pid_namespace()) or not pid.isdigit():
@@ -428,14 +427,3 @@ def _start_time(pid: int) -> int | None:
 def _subfolders(base: Path) -> Iterable[Path]:
     with contextlib.suppress(FileNotFoundError):
         yield from (entry for entry in base.iterdir() if entry.is_dir())
-
-
-def write(path: Path, text: str) -> None:
-    """Write without creating or truncating; the OSError names the file."""
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(fd, text.encode())
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None
-    finally:
-        os.close(fd)

@@ -1,7 +1,7 @@
-"""Taking a job's results out of its work folder without being led anywhere else.
+"""Collects a job's results from its work folder without being led anywhere else.
 
-Owns the rules of what counts as a result: regular files with one name, reached without following a link,
-within the caps. Everything else is refused with a reason, never an error: the job decides what lies there.
+Owns the rules of what counts as a result: regular files with one name, reached without following a link, within the caps.
+Everything else is refused with a reason, never an error, because the job decides what is there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class RefusedOutput:
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether there is nothing to collect, and nothing to refuse: a job may put a link in this folder's place."""
+    """True if there is nothing to collect or refuse. A job may have replaced the folder with a link."""
     try:
         fd = os.open(folder, _OPEN_FOLDER)
     except FileNotFoundError:
@@ -86,7 +86,7 @@ class OutputCollector:
                 if name is None:
                     os.close(stack.pop()[0])
                     continue
-                if self._exhausted():
+                if self._is_exhausted():
                     return
                 fd = self._open(name, prefix + name, parent=here, depth=len(stack))
                 if fd is None:
@@ -105,7 +105,7 @@ class OutputCollector:
                 os.close(fd)
 
     def _names(self, folder: int) -> list[str]:
-        """At most what the caps still allow, sorted, so that equal folders give equal results."""
+        """Names within the caps, sorted, so that equal folders give equal results."""
         names = []
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -115,7 +115,7 @@ class OutputCollector:
                     break
         return sorted(names)
 
-    def _exhausted(self) -> bool:
+    def _is_exhausted(self) -> bool:
         if self._entries > self.caps.entries:
             self._refuse("…", f"more than {self.caps.entries} entries")
             return True

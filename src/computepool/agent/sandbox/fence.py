@@ -1,8 +1,8 @@
-"""The fence: until when this node may run jobs, written by the agent and read by the launchers.
+"""The fence: the deadline until which this node may run jobs, written by the agent and read by the launchers.
 
-The agent ends its jobs itself when it could not renew its lease. Should it hang, or be stopped, the launchers do: each
-looks here while a job runs. One number for all of them, because the hub renews everything that a node holds at once; so a
-renewal costs one write, however many jobs there are.
+The agent ends its jobs itself if it cannot renew its lease. If it hangs or is stopped, the launchers do: each checks the
+fence while a job runs. One number serves all, because the hub renews everything that a node holds at once; so a renewal
+costs one write, however many jobs there are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from computepool.agent.sandbox import launcher
 
 
 class Fence:
-    """A file in memory with one number in it. Launchers get `fd`, which they can only read."""
+    """A memory file that holds one number. Launchers get the read-only descriptor `fd`."""
 
     def __init__(self) -> None:
         self._file = os.memfd_create("fence", os.MFD_CLOEXEC)
@@ -22,7 +22,7 @@ class Fence:
         self.fd = os.open(f"/proc/self/fd/{self._file}", os.O_RDONLY | os.O_CLOEXEC)
 
     def set_deadline(self, until: float) -> None:
-        """In boot time (clock.py); 0: nothing is held, so nothing ends."""
+        """Set the deadline in boot time (clock.py); 0: none."""
         os.pwrite(self._file, launcher.DEADLINE.pack(int(until * 1000)), 0)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""The interior that a job finds in a sandbox with a file system of its own: paths, variables, a small /etc.
+"""The inside of a sandbox with a file system of its own: paths, variables, a small /etc.
 
-Owns the layout that bubblewrap and gVisor share, so that a job cannot tell by its paths which one it runs in,
-and the answer to whose fault it is that a command could not be started.
+Owns the layout that bubblewrap and gVisor share, so that a job cannot tell by its paths which one it runs in, and decides
+whose fault it is that a command could not start.
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ _TELLING = (
 class Interior:
     def __init__(self, runtime: Runtime | None) -> None:
         if runtime is None:
-            raise SandboxError(
-                "there is no runtime for jobs: this level shows them nothing of the host's own"
-            )
+            raise SandboxError("there is no runtime for jobs, and this level hides the host's files")
         self.runtime = runtime
 
     def inside(self, host: Path, *, workdir: Path, policy: SandboxPolicy) -> str:
@@ -63,12 +61,12 @@ class Interior:
         """What every job sees, read-only, in the order of the mounts: path inside -> host path."""
         return {"/usr": str(self.runtime.root / "usr"), "/etc": str(etc)}
 
-    def not_started(
+    def start_failure(
         self, command: str, *, workdir: Path, policy: SandboxPolicy, otherwise: str
     ) -> ProcessExit:
-        """Whose fault it is that the job never began: a command that cannot be run, or the sandbox.
+        """Why the job never started: a command that cannot be run, or a failure of the sandbox.
 
-        Only a program of the node's own runtime can make it the node's: nothing that a job names or brings may.
+        It is the node's fault only for a program of the node's own runtime, never for what a job brings.
         """
         view = self._view(workdir, policy)
         paths = search(command, self.env(policy).get("PATH", "").split(":"))
@@ -105,7 +103,7 @@ class Interior:
 
 
 def hidden_files() -> list[str]:
-    """Which of the kernel's files are covered, of those that this kernel has."""
+    """Files of /proc that are hidden from jobs, if this kernel has them."""
     return [path for path in _TELLING if os.path.exists(path)]
 
 
@@ -115,7 +113,7 @@ def system_links() -> dict[str, str]:
 
 
 def etc_folder(cache_dir: Path, runtime: Runtime, *, uid: int) -> Path:
-    """The runtime's /etc, and a user `job` with this uid inside. It names no one on the host."""
+    """The runtime's /etc with a user `job` of this uid. It does not name users of the host."""
     others = "root:x:0:0:root:/:/bin/false\n" if uid else ""
     files = {
         "passwd": f"{others}job:x:{uid}:{uid}:job:{WORK}:/bin/sh\n",
@@ -136,7 +134,7 @@ def etc_folder(cache_dir: Path, runtime: Runtime, *, uid: int) -> Path:
 
 @contextlib.contextmanager
 def building(final: Path) -> Iterator[Path | None]:
-    """A folder to fill that becomes `final` at the end of the block, for all to read; None if it is there."""
+    """A folder to fill that becomes `final` when the block ends; None if `final` exists."""
     if final.is_dir():
         yield None
         return

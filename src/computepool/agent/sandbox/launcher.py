@@ -116,7 +116,7 @@ class Launcher:
         self._watch(first, fence)
 
     def _watch(self, first: int, fence: int | None) -> None:
-        """Reap until no descendant is left; end them if told to, or if they outlive the agent, the first or
+        """Reap until no descendant is left; kill them on request, or if they outlive the agent, the first process or
         the fence.
         """
         status: int | None = None
@@ -143,7 +143,7 @@ class Launcher:
                 killing = True
                 self._reply(LEFTOVERS, status)
             elif self._channel.fileno() in events:
-                killing = self._told_to_kill() or killing
+                killing = self._receive_kill() or killing
         self._reply(ENDED, status or 0, cpu_us=cpu_us, peak_kb=peak_kb)
 
     def _wait(self, timeout_ms: int | None) -> set[int]:
@@ -152,7 +152,7 @@ class Launcher:
             os.read(self._wake_reader, 4096)
         return events
 
-    def _told_to_kill(self) -> bool:
+    def _receive_kill(self) -> bool:
         request, _ = self._receive()
         if request == "stop":
             # Nobody will read what comes next, so the agent's end of the channel must not wake the poll
@@ -174,10 +174,10 @@ class Launcher:
 
 
 def _enter(setup: dict[str, Any]) -> None:
-    """Become what every job of this slot starts as. Each step needs the rights that a later one gives up."""
+    """Set up what every job of this slot inherits. Each step needs rights that a later one gives up."""
     for path in setup["cgroup_procs"]:
-        _write(path, "0")
-    _write("/proc/self/oom_score_adj", "900")
+        write(path, "0")
+    write("/proc/self/oom_score_adj", "900")
     libc = ctypes.CDLL(None, use_errno=True)
     for option in (_PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS):
         if libc.prctl(option, 1, 0, 0, 0) != 0:
@@ -222,7 +222,7 @@ def _start(request: dict[str, Any], fds: list[int]) -> int:
 
 
 def _left_ms(fence: int) -> int:
-    """Until it is to be looked at again; 0 where its time is over."""
+    """Milliseconds until the fence must be checked again; 0 if its deadline has passed."""
     (until,) = DEADLINE.unpack(os.pread(fence, DEADLINE.size, 0))
     if not until:
         return _LOOK_MS
@@ -250,12 +250,13 @@ def _descendants(root: int) -> list[int]:
     return found
 
 
-def _write(path: str, text: str) -> None:
+def write(path: str | os.PathLike[str], text: str) -> None:
+    """Write without creating or truncating; the OSError names the file."""
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, text.encode())
     except OSError as error:
-        raise OSError(error.errno, error.strerror, path) from None
+        raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
         os.close(fd)
 

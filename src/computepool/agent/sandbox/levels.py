@@ -1,4 +1,4 @@
-"""The choice of this node's sandbox: the strongest that its self-test passed, or the one the owner named, or none."""
+"""Chooses this node's sandbox: the strongest that passed its self-test, or the one that the owner named."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from computepool.core.isolation import Level
 
 
 def choose(test: Callable[[Level], LevelReport], wanted: str, *, cards: bool = False) -> LevelReport:
-    """The first that passes its test, the best first: an agent need not attack what it will not use.
+    """The first level that passes its test, strongest first: there is no need to attack the rest.
 
-    Raises Unavailable with what the owner can do where nothing fits. `cards`: the node has some to lend.
+    Raises Unavailable, with a fix for the owner, if none passes. `cards`: the node has cards to lend.
     """
     failed: list[LevelReport] = []
     for level in _candidates(wanted, cards=cards):
@@ -25,7 +25,7 @@ def choose(test: Callable[[Level], LevelReport], wanted: str, *, cards: bool = F
         failed.append(report)
     details = "; ".join(f"{report.level.label}: {report.reason}. {report.fix}".strip() for report in failed)
     raise Unavailable(
-        f"This machine cannot make the sandbox {wanted!r} ({details or 'this agent does not know how'})."
+        f"This machine cannot provide the sandbox {wanted!r} ({details or 'unknown to this agent'})."
     )
 
 
@@ -40,7 +40,7 @@ def _candidates(wanted: str, *, cards: bool) -> list[Level]:
 
 
 def _preference(level: Level) -> tuple[bool, bool, Level]:
-    """By itself a node takes a container only where nothing else holds strangers' jobs: as strong as a namespace, slower."""
+    """A container is chosen only if nothing else isolates untrusted jobs: as strong as a namespace, but slower."""
     return level >= Level.NAMESPACE, level is not Level.CONTAINER, level
 
 

@@ -1,8 +1,8 @@
-"""Looking at files as a job sees them, from outside: a path of the job's words never leads out of what it is shown.
+"""Resolves paths as a job sees them, from outside: a path that the job chose never leads out of its view.
 
-Owns the walk through a view made of mounted trees and links. Every step is taken by hand and below a tree that the agent
-itself named: `..` ends at the view's root, the target of a link is a path of the view again, and the host's kernel is
-never asked to follow one. So the answer is the same whatever else lies on the host.
+Owns the walk through a view of mounted trees and links. Every step is taken by hand below a tree that the agent named:
+`..` ends at the view's root, a link's target is a path of the view again, and the host's kernel never follows a link. So
+the result does not depend on the rest of the host.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Parts = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A regular file of the view."""
+    """A regular file in the view."""
 
     executable: bool
     first: bytes
@@ -41,7 +41,7 @@ class View:
         self._links = {_parts(path): target for path, target in links.items()}
 
     def program(self, path: str, *, cwd: str) -> Program | None:
-        """The file that this path leads to; None if there is none, or if it is not in one of the trees."""
+        """The file at this path; None if there is none, or if it is outside the trees."""
         try:
             found = self._resolve(path, cwd)
             return None if found is None else self._read(found)
@@ -74,7 +74,7 @@ class View:
         return None
 
     def _target(self, path: Parts) -> str | None:
-        """Where the link at this path leads; None if it is something else. FileNotFoundError if there is nothing."""
+        """The target of the link at this path; None if it is not a link. Raises FileNotFoundError."""
         if path in self._links:
             return self._links[path]
         if any(place[: len(path)] == path for place in self._trees):
@@ -101,10 +101,10 @@ class View:
             os.close(fd)
 
     def _open(self, path: Parts, flags: int) -> int:
-        """Every folder on the way is opened from the one before; none of them may be a link."""
+        """Open each folder relative to the previous one; none of them may be a link."""
         place = self._tree(path)
         below = path[len(place) :]
-        # The tree's own path is the agent's word, not the job's.
+        # The tree's own path comes from the agent, not from the job.
         here = os.open(self._trees[place], flags & ~os.O_NOFOLLOW if not below else os.O_PATH | os.O_CLOEXEC)
         for number, name in enumerate(below, start=1):
             try:
@@ -129,5 +129,5 @@ def _parts(path: str) -> Parts:
 
 
 def search(command: str, folders: Sequence[str]) -> list[str]:
-    """The paths that a command may mean, in the order in which they are tried."""
+    """The paths that a command may refer to, in search order."""
     return [command] if "/" in command else [f"{folder or '.'}/{command}" for folder in folders]

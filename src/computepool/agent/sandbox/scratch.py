@@ -1,7 +1,7 @@
-"""Work folders: making, filling, measuring and removing a directory that a stranger's program writes into.
+"""Work folders: creates, fills, measures and removes folders that untrusted programs write to.
 
-Owns every file operation on such a folder except collecting (collect.py). Nothing here follows a link,
-trusts a name or recurses: a job can nest folders deeper than any stack and name files as it likes.
+Owns every file operation on such a folder except collecting (collect.py). Nothing here follows a link, trusts a name or
+recurses: a job can nest folders deeper than any stack and name files as it likes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _known_reachable: set[Path] = set()
 
 
 def make_workdir(parent: Path, name: str) -> Path:
-    """A new, private folder for one attempt, with an empty outputs folder. `parent` becomes traversable."""
+    """Create a private folder for one attempt, with an empty outputs folder. `parent` becomes traversable."""
     check_name(name)
     parent.mkdir(mode=0o711, parents=True, exist_ok=True)
     workdir = parent / name
@@ -48,7 +48,7 @@ def make_workdir(parent: Path, name: str) -> Path:
 
 
 def stage(workdir: Path, name: str, *, executable: bool = False) -> BinaryIO:
-    """Open the new file `name` under `workdir` for writing, making its folders; never through a link."""
+    """Create the file `name` under `workdir` and its folders for writing, never through a link."""
     *folders, last = check_name(name)
     here = os.open(workdir, _OPEN_FOLDER)
     try:
@@ -73,7 +73,7 @@ def give(workdir: Path, uid: int) -> None:
 
 
 def unreachable(path: Path) -> Path | None:
-    """The first folder on the way to `path` that other users may not pass; None if they can get there."""
+    """The first folder on the way to `path` that other users cannot enter; None if they can reach it."""
     resolved = path.resolve()
     for folder in reversed((resolved, *resolved.parents)):
         mode = folder.stat().st_mode
@@ -131,7 +131,7 @@ def empty_tree(path: Path) -> bool:
 
 
 def _unlink_files(folder: int) -> list[str]:
-    """Unlink all but the folders in `folder`; the names of those, made accessible."""
+    """Unlink all files in `folder`; returns the names of its folders, made accessible."""
     folders = []
     with os.scandir(folder) as entries:
         for entry in list(entries):
@@ -155,12 +155,12 @@ def _open_up(name: str | Path, *, dir_fd: int | None = None) -> None:
 
 
 def files_max(disk_mb: int) -> int:
-    """How many files and folders a job may have at a time."""
+    """The number of files and folders that a job may have."""
     return max(_FILES_MIN, disk_mb * _FILES_PER_MB)
 
 
 class DiskMeter:
-    """Watches how much a running job has in its work folder, some milliseconds at a time.
+    """Measures a running job's work folder, a few milliseconds at a time.
 
     A quota of the file system would be exact, but needs root and 16 ms to mount per job. RLIMIT_FSIZE stops
     single files at once; this stops the sum within about a second. It sees files that were unlinked while
@@ -176,7 +176,7 @@ class DiskMeter:
         self._not_before = time.monotonic() + _SCAN_PAUSE_S
 
     def step(self, pids: Sequence[int] = ()) -> str:
-        """Go on measuring; says what was exceeded, or ''."""
+        """Continue measuring; returns what was exceeded, or ''."""
         started = time.monotonic()
         if started < self._not_before:
             return ""
@@ -190,20 +190,20 @@ class DiskMeter:
                     self._scan_s += time.monotonic() - started
                     return verdict
         except OSError as error:
-            _log.warning("%s is measured again soon: %s", self._folder.name, error)
+            _log.warning("measuring %s again soon: %s", self._folder.name, error)
         self._scan = None
         self._not_before = time.monotonic() + max(_SCAN_PAUSE_S, 20 * self._scan_s)
         return verdict
 
     def _measure(self, pids: Sequence[int]) -> Iterator[str]:
-        """Yields '' after each look, and at last maybe the excess. What is unreadable counts as excess.
+        """Yield '' after each entry, and finally what was exceeded, if anything. Unreadable entries count as excess.
 
-        Raises OSError where this program cannot look.
+        Raises OSError if this process itself cannot read.
         """
         hidden: dict[int, int] = {}
-        for count, info in enumerate(_unlinked(pids, self._folder)):
+        for count, info in enumerate(_unlinked_files(pids, self._folder)):
             if count >= _OPEN_MAX:
-                yield f"more than {_OPEN_MAX} files are open, so that nobody can say what the work folder holds"
+                yield f"more than {_OPEN_MAX} files are open, so the work folder cannot be measured"
                 return
             if info is not None:
                 hidden[info.st_ino] = info.st_blocks * 512
@@ -270,8 +270,8 @@ def _enter(stack: list[tuple[int, Iterator[str]]], name: str, parent: int | None
     return True
 
 
-def _unlinked(pids: Sequence[int], folder: Path) -> Iterator[os.stat_result | None]:
-    """For each descriptor of the processes: its file, where that is in the work folder's file system and has no name."""
+def _unlinked_files(pids: Sequence[int], folder: Path) -> Iterator[os.stat_result | None]:
+    """For each descriptor of the processes: its status if it is an unlinked file on the work folder's file system."""
     try:
         device = folder.stat().st_dev
     except OSError:

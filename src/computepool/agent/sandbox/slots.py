@@ -66,7 +66,7 @@ class SandboxConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """What a backend needs in a slot beside the job, on top of the job's limits."""
+    """What a backend needs in a slot on top of the job's limits."""
 
     #: Processes and threads that are not the job's.
     pids: int
@@ -87,12 +87,12 @@ class Footprint:
 
 
 class Slot:
-    """One launcher. Runs one job at a time; not usable again once it is dead or dirty."""
+    """One launcher, which runs one job at a time. Not reusable once it is dead or dirty."""
 
     def __init__(self, *, uid: _UidLease | None, cgroup: cgroups.Cgroup | None, rlimits: Rlimits) -> None:
         self.cgroup = cgroup
         self.rlimits = rlimits
-        self.cpu_ids: tuple[int, ...] = ()  #: where it was told to run; none: wherever the agent does
+        self.cpu_ids: tuple[int, ...] = ()  #: where it runs; empty: wherever the agent does
         self._uid = uid
         self._files: dict[str, int] = {"null": os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)}
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -107,7 +107,7 @@ class Slot:
                 cwd="/",
                 start_new_session=True,
             )
-        # With the uid's lock: if the agent is killed, the uid is nobody else's until the launcher has ended its job.
+        # With the uid's lock: if the agent is killed, the uid stays reserved until the launcher has ended its job.
         self._send(
             {"cgroup_procs": cgroup.procs_files if cgroup else [], "rlimits": list(rlimits), "uid": self.uid},
             (uid.lock,) if uid else (),
@@ -122,11 +122,9 @@ class Slot:
         return self._process.pid
 
     def refuse_root(self) -> None:
-        """Inside a sandbox made by root the uid is only a name."""
+        """Inside a sandbox created by root, the uid is only a name."""
         if (os.geteuid() if self.uid is None else self.uid) == 0:
-            raise SandboxError(
-                "strangers' jobs are never run as uid 0; set uid_base to the first of the jobs' own uids"
-            )
+            raise SandboxError("untrusted jobs never run as uid 0; set uid_base to the first uid for jobs")
 
     def start(
         self,
@@ -152,9 +150,9 @@ class Slot:
         self._send(request, [*sent, *(fd for fd in (cwd, fence) if fd is not None)])
 
     def memory_file(self, name: str, content: bytes | None = None) -> int:
-        """A file in memory that belongs to the slot, rewound; with `content` it is written once and sealed.
+        """A memory file of the slot, rewound; with `content` it is written once and sealed.
 
-        Kept from job to job because making and closing descriptors is a large part of starting a small job.
+        Kept between jobs, because opening and closing descriptors is a large part of starting a small job.
         """
         fd = self._files.get(name)
         if fd is None:
@@ -169,9 +167,9 @@ class Slot:
         return fd
 
     def pin(self, cpu_ids: tuple[int, ...], running: Callable[[], list[int]] = list) -> None:
-        """Keep the launcher, and with it all that it starts, on these CPUs; `running`: what it has started already.
+        """Keep the launcher and its children on these CPUs. `running`: the pids that it has started already.
 
-        Where cpusets are at hand the kernel keeps them there. Else they are told, and a job may tell itself otherwise.
+        With cpusets the kernel enforces it. Otherwise by affinity, which a job can change.
         """
         if cpu_ids == self.cpu_ids:
             return
@@ -180,7 +178,7 @@ class Slot:
         if not ids or (self.cgroup is not None and self.cgroup.pin(ids)):
             return
         _set_affinity(self.pid, set(ids))
-        # Again while there are new ones: a process that was not told yet may have started another meanwhile.
+        # Repeat while there are new ones: a process that was not pinned yet may have forked meanwhile.
         for _ in range(_PIN_ROUNDS):
             if not sum(_set_affinity(pid, set(ids)) for pid in running()):
                 return
@@ -190,20 +188,20 @@ class Slot:
             self._send("cancel", ())
 
     def descendants(self) -> list[psutil.Process]:
-        """The job's processes, where there is no cgroup to ask."""
+        """The job's processes, for slots without a cgroup."""
         try:
             return psutil.Process(self.pid).children(recursive=True)
         except psutil.Error:
             return []
 
     def kill_tree(self) -> None:
-        """End all but the launcher. It is told too, in case it has not started anything yet."""
+        """Kill all but the launcher, which is notified in case it has not started anything yet."""
         self.cancel()
         if self.cgroup is not None:
             self.cgroup.kill(spare=(self.pid,))
 
     def empty(self) -> bool:
-        """Whether the launcher is alone. Asked of the kernel too: jobs of level `process` share its uid."""
+        """True if only the launcher is left. The kernel is asked, because jobs of level `process` share its uid."""
         try:
             return self.cgroup is None or self.cgroup.tasks() == 1
         except OSError:
@@ -213,7 +211,7 @@ class Slot:
         return self._process.poll() is None
 
     def destroy(self) -> None:
-        """End the launcher and everything below it, and give cgroup and uid back."""
+        """Kill the launcher and its children, and release cgroup and uid."""
         self.channel.close()  # The launcher takes this as: end your job, then yourself.
         if self.cgroup is not None:
             self.cgroup.remove()
@@ -256,13 +254,13 @@ class SlotPool:
         self._maker = found if isinstance(found, cgroups.Maker) else None
 
     def resident_max_mb(self, limits: Limits) -> int:
-        """What all processes of a job may hold where no cgroup counts, the backend's own included."""
+        """The memory limit of all processes of a job, including the backend's, without a cgroup."""
         own_mb = self._footprint.memory_mb if self._footprint.limits_inside else 0
         return limits.memory_mb + own_mb
 
     @property
     def own_processes(self) -> int:
-        """In a slot beside the job's; without a cgroup the launcher is not counted in the first place."""
+        """Processes in a slot besides the job's; without a cgroup the launcher is not counted."""
         return self._footprint.processes - (self._maker is None)
 
     @property
@@ -272,20 +270,20 @@ class SlotPool:
     def take(self, limits: Limits, cpu_ids: tuple[int, ...] = ()) -> Slot:
         rlimits = self._rlimits(limits)
         warm = self._warm(rlimits, cpu_ids)
-        if warm is not None and self._limited(warm, limits):
+        if warm is not None and self._set_limits(warm, limits):
             slot = warm
         else:
             if warm is not None:
                 warm.destroy()
             slot = self._make(rlimits)
-            if not self._limited(slot, limits):
+            if not self._set_limits(slot, limits):
                 slot.destroy()
                 raise SandboxError("the kernel refuses the job's limits")
         slot.pin(cpu_ids)
         self._busy.add(slot)
         return slot
 
-    def _limited(self, slot: Slot, limits: Limits) -> bool:
+    def _set_limits(self, slot: Slot, limits: Limits) -> bool:
         """Set the cgroup's limits. A memory limit below what the last job left charged is refused (EBUSY)."""
         if slot.cgroup is None:
             return True
@@ -301,7 +299,7 @@ class SlotPool:
 
     @contextlib.contextmanager
     def starting(self, limits: Limits, cpu_ids: tuple[int, ...] = ()) -> Iterator[Slot]:
-        """A slot for the block; given back only if the block fails. Every failure becomes a SandboxError."""
+        """A slot for the block, given back only if the block fails. An OSError becomes a SandboxError."""
         slot = self.take(limits, cpu_ids)
         try:
             yield slot
@@ -313,7 +311,7 @@ class SlotPool:
             raise
 
     def give_back(self, slot: Slot, *, clean: bool) -> None:
-        """`clean`: the launcher has said that the tree is gone."""
+        """`clean`: the launcher has confirmed that the tree is gone."""
         self._busy.discard(slot)
         if (
             not clean
@@ -400,7 +398,7 @@ class SlotPool:
 
 
 class _UidLease:
-    """A uid that no other slot on this machine uses, not even one of another agent: a lock file says so.
+    """A uid that no other slot on this machine uses, not even another agent's: a lock file ensures it.
 
     The slot's launcher holds the lock, too.
     """
@@ -434,11 +432,11 @@ class _UidLease:
 
 
 def _set_affinity(pid: int, ids: set[int]) -> int:
-    """Tell every thread of a process where to run; how many had to be told."""
+    """Set the affinity of every thread of a process; returns how many changed."""
     told = 0
     with contextlib.suppress(OSError):  # It has ended.
         for name in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError):  # The thread has, or the CPUs are not there any more.
+            with contextlib.suppress(OSError):  # The thread has ended, or the CPUs are gone.
                 if os.sched_getaffinity(int(name)) != ids:
                     os.sched_setaffinity(int(name), ids)
                     told += 1
@@ -446,7 +444,7 @@ def _set_affinity(pid: int, ids: set[int]) -> int:
 
 
 def _subordinate_ranges() -> list[range]:
-    """Uids that /etc/subuid gives to users' own containers. A job must not be able to signal those."""
+    """Uids that /etc/subuid assigns to users' containers. A job must not be able to signal those."""
     ranges = []
     with contextlib.suppress(OSError):
         for line in Path("/etc/subuid").read_text().splitlines():
@@ -458,12 +456,12 @@ def _subordinate_ranges() -> list[range]:
 
 
 def check_command(argv: Sequence[str], policy: SandboxPolicy) -> None:
-    """Raise BadCommand for what no launcher could start."""
+    """Raise BadCommand if no launcher could start the command."""
     if not argv or not argv[0]:
         raise BadCommand("the command is empty")
     for name in policy.env:
         if not name or "=" in name:
-            raise BadCommand(f"{name!r} is no name for a variable")
+            raise BadCommand(f"{name!r} is not a valid variable name")
     try:
         texts = [os.fsencode(text) for text in (*argv, *policy.env, *policy.env.values())]
     except UnicodeEncodeError as error:
@@ -481,7 +479,7 @@ def check_command(argv: Sequence[str], policy: SandboxPolicy) -> None:
 
 
 def sweep_uid(uid: int) -> None:
-    """Kill what a launcher left that died before its job. Only for a leased uid: nobody else has it."""
+    """Kill what a dead launcher left behind. Only for a leased uid, which nobody else uses."""
     for process in psutil.process_iter(["uids"]):
         uids = process.info["uids"]
         if uids is not None and uids.real == uid:
@@ -490,5 +488,5 @@ def sweep_uid(uid: int) -> None:
 
 
 def _python() -> str:
-    """The interpreter without the virtual environment: quicker to start, and nothing of it is needed."""
+    """The interpreter without the virtual environment, which starts faster."""
     return os.path.realpath(sys.executable)

@@ -1,8 +1,7 @@
 """A running attempt in a slot: the `Process` that every built-in backend returns.
 
-Owns the reading of the launcher's answers, the enforcement of what the kernel does not enforce, and how an
-end is named. The backend supplies only how to read a wait status, because bubblewrap or gVisor stands between
-it and the job.
+Reads the launcher's replies, enforces what the kernel does not enforce, and explains how a process ended. The backend
+only interprets the wait status, because bubblewrap or gVisor stands between it and the job.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import psutil
 
 from computepool.agent.sandbox import launcher
 from computepool.agent.sandbox.base import MIB, Exit, Limits, ProcessUsage, SandboxError, Status
-from computepool.agent.sandbox.scratch import DiskMeter
+from computepool.agent.sandbox.scratch import DiskMeter, remove_tree
 from computepool.agent.sandbox.slots import Slot, SlotPool, sweep_uid
 
 #: How often `wait` looks at the limits that it enforces itself.
@@ -32,7 +31,7 @@ _FULL_BELOW = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ProcessExit:
-    """How the first process ended, as the backend reads it."""
+    """How the first process ended, as interpreted by the backend."""
 
     status: Status
     code: int
@@ -56,12 +55,15 @@ class SlotProcess:
         limits: Limits,
         workdir: Path,
         read_ending: Callable[[int], ProcessExit],
+        folder: Path | None = None,
     ) -> None:
+        """`folder`: belongs to the backend, and is removed when everything has ended."""
         self._pool = pool
         self._slot: Slot | None = slot
         self._limits = limits
         self._read_ending = read_ending
         self._workdir = workdir
+        self._folder = folder
         #: None where the folder is a file system of its own, which the kernel limits.
         self._disk = None if os.path.ismount(workdir) else DiskMeter(workdir, limit_mb=limits.disk_mb)
         self._started = time.monotonic()
@@ -123,7 +125,7 @@ class SlotProcess:
             self._kill_again()
         elif used.wall_ms > self._limits.wall_s * 1000:
             self._kill(ProcessExit(Status.TIMEOUT, 9, f"ran longer than {self._limits.wall_s:g} s"))
-        elif self._oom_killed():
+        elif self._was_oom_killed():
             # cgroup v1 kills one process only. What is left of the job would wait for it, or answer nonsense.
             self._kill(ProcessExit(Status.OOM, 9, f"used more than {self._limits.memory_mb} MB of memory"))
         elif slot.cgroup is None and used.rss_mb > self._pool.resident_max_mb(self._limits):
@@ -178,6 +180,8 @@ class SlotProcess:
             self._end(ProcessExit(Status.SANDBOX_ERROR, -1, "the job did not die within 2 s of SIGKILL"))
         slot, self._slot = self._slot, None
         self._pool.give_back(slot, clean=self._clean)
+        if self._folder is not None:
+            remove_tree(self._folder)
 
     def _open_slot(self) -> Slot:
         if self._slot is None:
@@ -195,7 +199,7 @@ class SlotProcess:
             self._open_slot().kill_tree()
 
     def _kill_again(self) -> None:
-        """For what could not be frozen the first time, and for a job that has stopped its launcher."""
+        """Repeat the kill for what could not be frozen the first time, and for a job that stopped its launcher."""
         if time.monotonic() - self._killed_at > _KILL_TIMEOUT_S:
             self._on_launcher_lost()
             return
@@ -230,20 +234,20 @@ class SlotProcess:
             self._clean = True
             self._peak_mb = max(self._peak_mb, peak_kb // 1024)
             self._cpu_seen_us = max(self._cpu_seen_us, cpu_us)
-            self._end(self._named(self._read_ending(wait_status)))
+            self._end(self._explain_exit(self._read_ending(wait_status)))
 
     def _on_launcher_lost(self) -> None:
-        """The kernel's OOM killer took it along, or a job of level `process` killed or stopped it."""
+        """The OOM killer killed it, or a job of level `process` killed or stopped it."""
         slot = self._open_slot()
         if slot.uid is not None and slot.cgroup is None:
             sweep_uid(slot.uid)
-        self._end(self._named(ProcessExit(Status.SANDBOX_ERROR, -1, "the job's launcher was killed")))
+        self._end(self._explain_exit(ProcessExit(Status.SANDBOX_ERROR, -1, "the job's launcher was killed")))
 
-    def _named(self, ending: ProcessExit) -> ProcessExit:
-        """Put what this side knows over what the wait status says."""
+    def _explain_exit(self, ending: ProcessExit) -> ProcessExit:
+        """Prefer what the agent knows over the wait status."""
         if ending.status is Status.EXIT and ending.code == 0:
             return ending  # It was done before any kill arrived.
-        if self._oom_killed():
+        if self._was_oom_killed():
             return ProcessExit(Status.OOM, 9, f"used more than {self._limits.memory_mb} MB of memory")
         if self._killed is None and self._disk_is_full():
             text = f"the work folder is full: it holds {self._limits.disk_mb} MB"
@@ -251,7 +255,7 @@ class SlotProcess:
         return self._killed or ending
 
     def _disk_is_full(self) -> bool:
-        """Whether a job that failed has most likely failed by that."""
+        """True if a full folder most likely made the job fail."""
         if self._disk is not None:
             return False
         try:
@@ -260,7 +264,7 @@ class SlotProcess:
             return False
         return found.f_bavail * found.f_frsize < _FULL_BELOW or found.f_favail == 0
 
-    def _oom_killed(self) -> bool:
+    def _was_oom_killed(self) -> bool:
         cgroup = self._open_slot().cgroup
         try:
             return cgroup is not None and cgroup.oom_kills() > self._oom_base
@@ -315,7 +319,7 @@ class SlotProcess:
 
 
 def _memory(process: psutil.Process, *, shared: bool) -> int:
-    """Resident bytes: all, or with each page divided by the number of processes that share it."""
+    """Resident bytes, or with `shared` False each page divided by the number of processes that share it."""
     try:
         found = process.memory_info().rss if shared else process.memory_full_info().pss
     except psutil.Error:

@@ -1,7 +1,7 @@
-"""Work folders with a size of their own: a file system in a sparse file, mounted on the folder by a root agent.
+"""Work folders of a fixed size: a file system in a sparse file, mounted on the folder by a root agent.
 
-Owns the images and the mounts. The kernel then refuses what goes beyond the job's disk limit, bytes and files alike, with
-ENOSPC. Where this is not possible (no root, no loop devices, no mkfs) the folder stays as it is and DiskMeter watches it.
+Owns the images and the mounts. The kernel then refuses what exceeds the job's disk limit, bytes and files alike, with
+ENOSPC. If this is not possible (no root, no loop devices, no mkfs), DiskMeter measures the plain folder instead.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Volumes:
-    """Gives folders a size. `missing` says why it cannot; empty if it can."""
+    """Gives folders a fixed size. `missing` says why it cannot; empty if it can."""
 
     def __init__(self, cache_dir: Path) -> None:
         self._templates = cache_dir / "disks"
@@ -54,7 +54,7 @@ class Volumes:
         return "watch" if self.missing else "loop"
 
     def mount(self, folder: Path, disk_mb: int) -> None:
-        """Make `folder`, an empty work folder, a file system that holds `disk_mb`. SandboxError if that fails."""
+        """Mount a file system of `disk_mb` on the empty work folder `folder`. Raises SandboxError."""
         image = image_of(folder)
         try:
             _copy_sparse(self._template(disk_mb), image)
@@ -75,7 +75,7 @@ class Volumes:
         return path
 
     def _make_template(self, folder: Path, disk_mb: int) -> Path:
-        """An empty file system on which `disk_mb` are free: what it needs itself is found out by making it twice."""
+        """An empty file system with `disk_mb` free. It is made twice to find out its own overhead."""
         image, point = folder / "image", folder / "point"
         point.mkdir()
         inodes = files_max(disk_mb)
@@ -96,19 +96,7 @@ class Volumes:
     def _format(self, image: Path, size: int, inodes: int) -> None:
         with image.open("wb") as opened:
             opened.truncate(-(-size // 4096) * 4096)
-        command = [
-            self._mkfs,
-            "-q",
-            "-F",
-            "-b",
-            "4096",
-            "-m",
-            "0",
-            "-N",
-            str(inodes),
-            "-I",
-            str(_INODE_BYTES),
-        ]
+        command = [self._mkfs, *f"-q -F -b 4096 -m 0 -N {inodes} -I {_INODE_BYTES}".split()]
         command += ["-O", "^has_journal,^resize_inode", "-E", "lazy_itable_init=1,nodiscard", str(image)]
         subprocess.run(command, check=True, capture_output=True, timeout=60)
 
@@ -132,10 +120,10 @@ class Volumes:
 
 
 def enter_namespace() -> None:
-    """Let what this process mounts be seen by nobody else, and vanish with it and its children, however they end.
+    """Enter a private mount namespace: mounts are visible to nobody else and vanish with this process.
 
-    To be called before other threads start. What the owner mounts later is seen all the same. Without the right to do so
-    nothing happens; the next agent then takes off what a killed one left (`sweep`).
+    Call it before other threads start. Later mounts of the owner stay visible. Without the necessary rights
+    nothing happens; the next agent then unmounts what a killed one left (`sweep`).
     """
     if os.geteuid() == 0 and _libc.unshare(_CLONE_NEWNS) == 0:
         _libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None)
@@ -146,7 +134,7 @@ def image_of(folder: Path) -> Path:
 
 
 def clean(folder: Path) -> bool:
-    """Empty a mounted folder for the next job of the same account; False if it is better thrown away.
+    """Empty a mounted folder for the next job of the same account; False if it should be discarded.
 
     Making and removing a file system for each job would halve the rate of small jobs that write something.
     """
@@ -164,7 +152,7 @@ def clean(folder: Path) -> bool:
 
 
 def unmount(folder: Path) -> None:
-    """Take the file system off `folder` and remove its image, with everything in it; nothing if there is none."""
+    """Unmount the file system on `folder`, if any, and remove its image."""
     # A folder in a work folder may be a link by now, to anything that is mounted on this machine.
     while _libc.umount2(os.fsencode(folder), _MNT_DETACH | _UMOUNT_NOFOLLOW) == 0:
         continue
@@ -172,7 +160,7 @@ def unmount(folder: Path) -> None:
 
 
 def sweep(parent: Path) -> None:
-    """Take off what an agent that was killed left mounted below `parent`, and remove its images."""
+    """Unmount what a killed agent left below `parent`, and remove its images."""
     top = str(parent.resolve())
     with open("/proc/self/mountinfo") as mounts:
         points = [line.split()[4].encode().decode("unicode_escape") for line in mounts]
@@ -199,7 +187,7 @@ def _mount(image: Path, folder: Path) -> None:
 
 
 def _attach(image: int) -> tuple[str, int]:
-    """A loop device for the file: its name and an open descriptor."""
+    """Attach a loop device to the file; returns its name and an open descriptor."""
     control = os.open(_LOOP_CONTROL, os.O_RDWR | os.O_CLOEXEC)
     try:
         for _ in range(_TRIES):
@@ -219,7 +207,7 @@ def _attach(image: int) -> tuple[str, int]:
 
 
 def _copy_sparse(source: Path, target: Path) -> None:
-    """Copy only what is written: a hundred kilobytes of an empty file system of any size."""
+    """Copy only written blocks: a hundred kilobytes of an empty file system of any size."""
     reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
     writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

@@ -1,6 +1,6 @@
-"""Files by their SHA-256: fetched from the hub into a bounded cache, and sent to the hub.
+"""Files by their SHA-256: downloads from the hub into a bounded cache, and uploads to the hub.
 
-Both directions resume where they stopped, and nothing is used or called sent before its digest was right.
+Both directions resume where they stopped, and nothing is used before its digest was verified.
 """
 
 from __future__ import annotations
@@ -13,35 +13,29 @@ import os
 import re
 from collections import Counter
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.hub_link.hub_client import Backoff, HubClient
-from computepool.core.errors import (
-    BadRequest,
-    ComputePoolError,
-    Conflict,
-    OutOfSpace,
-    RateLimited,
-    Unauthenticated,
-    Unavailable,
-)
+from computepool.agent.hub_link.hub_client import TRANSIENT_OR_FULL, Backoff, HubClient, retry
+from computepool.core.errors import BadRequest, ComputePoolError, Conflict
 from computepool.protocol.file_digest import file_digest
 
 _log = logging.getLogger(__name__)
 
-_PASSING = (Unavailable, RateLimited, Unauthenticated, OutOfSpace)
 #: A download that fails this often in a row is the node's failure; the job runs elsewhere.
 DOWNLOAD_TRIES = 6
 #: Up to this size an upload does not ask first how much of it the hub has.
 ASK_FIRST_ABOVE = 1024 * 1024
+#: Larger files are hashed in a thread.
+_THREAD_ABOVE = 1024 * 1024
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PART, _GONE = ".part", ".gone-"
 
 
 class ArtifactCache:
-    """Least recently used files go first, also those that were begun and left; files in use stay, because their users
+    """Evicts the least recently used files, including partial downloads; files in use stay readable, because their users
     hold them open.
     """
 
@@ -58,19 +52,19 @@ class ArtifactCache:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     async def open(self, digest: str) -> int:
-        """A descriptor of the file, fetched if need be. The caller closes it."""
+        """Open a file, fetching it if necessary. The caller closes the descriptor."""
         if not _DIGEST.fullmatch(digest):  # It becomes a path, and names come from the hub.
-            raise BadRequest("What names the artifact is no SHA-256.")
+            raise BadRequest(f"{digest[:80]!r} is not a SHA-256 digest.")
         self._wanted[digest] += 1
         try:
             async with self._locks.setdefault(digest, asyncio.Lock()):
-                return await self._opened(digest, self._folder / digest)
+                return await self._open_or_fetch(digest, self._folder / digest)
         finally:
             self._wanted[digest] -= 1
             if not self._wanted[digest]:
                 del self._wanted[digest], self._locks[digest]
 
-    async def _opened(self, digest: str, path: Path) -> int:
+    async def _open_or_fetch(self, digest: str, path: Path) -> int:
         with contextlib.suppress(FileNotFoundError):
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             with contextlib.suppress(OSError):
@@ -96,40 +90,25 @@ class ArtifactCache:
     async def _fetch(self, digest: str, path: Path) -> None:
         part = path.with_suffix(_PART)
         backoff = Backoff(self._clock, self._limits)
-        for left in reversed(range(DOWNLOAD_TRIES)):
-            try:
-                await self._fetch_once(digest, part)
-                break
-            except _PASSING as error:
-                if not left:
-                    raise
-                await asyncio.sleep(backoff.delay_s(error))
-            except ComputePoolError:
-                part.unlink(missing_ok=True)  # What the hub does not go on with is of no use.
-                raise
-        if await asyncio.to_thread(file_digest, part) != digest:
-            part.unlink()
-            raise BadRequest(f"The hub sent other bytes than {digest[:12]}… stands for.")
+        fetch = partial(resume_download, self._client, digest, part)
+        try:
+            await retry(fetch, backoff, on=TRANSIENT_OR_FULL, tries=DOWNLOAD_TRIES)
+        except TRANSIENT_OR_FULL:
+            raise
+        except ComputePoolError:
+            part.unlink(missing_ok=True)  # The hub refuses the rest, so this part is useless.
+            raise
+        await check_digest(part, digest)
         part.rename(path)
 
-    async def _fetch_once(self, digest: str, part: Path) -> None:
-        # One byte again: a part may be complete, and a range that begins at the end is refused.
-        have = max(0, part.stat().st_size - 1) if part.exists() else 0
-        async with self._client.download(digest, offset=have) as (start, chunks):
-            with part.open("r+b" if have else "wb") as file:
-                file.truncate(start)
-                file.seek(start)
-                async for chunk in chunks:
-                    file.write(chunk)
-
     async def clear(self) -> None:
-        """Everything but what is being fetched; a job keeps the files it has open."""
+        """Remove everything but running downloads; a job keeps the files it has open."""
         await self._make_room(most=0)
 
     async def _make_room(self, keep: str = "", *, most: int | None = None) -> None:
-        """What goes is first given a name that nobody looks up, here where nobody can begin to use it meanwhile."""
+        """Evicted entries are renamed first, without awaiting in between, so that nobody starts to use them."""
         async with self._evicting:
-            listed = await asyncio.to_thread(self._listed)
+            listed = await asyncio.to_thread(self._list_files)
             gone = [name for _, _, name in listed if name.startswith(_GONE)]
             files = [(size, name) for _, size, name in listed if not name.startswith(_GONE)]
             most = self._limits.input_cache_bytes if most is None else most
@@ -146,8 +125,8 @@ class ArtifactCache:
     def _is_coming(self, name: str) -> bool:
         return name.endswith(_PART) and name.removesuffix(_PART) in self._wanted
 
-    def _listed(self) -> list[tuple[int, int, str]]:
-        """When each file was last used, its size and its name, oldest first."""
+    def _list_files(self) -> list[tuple[int, int, str]]:
+        """Time of last use, size and name of each file, oldest first."""
         files = []
         with os.scandir(self._folder) as entries:
             for entry in entries:
@@ -167,7 +146,7 @@ class ArtifactCache:
 
 
 class Uploader:
-    """Keeps trying for as long as a report may be late: the result is worth more than the wait."""
+    """Retries for as long as a report may be late, because the result is worth the wait."""
 
     def __init__(self, client: HubClient, *, clock: AgentClock, limits: AgentLimits) -> None:
         self._client = client
@@ -176,7 +155,7 @@ class Uploader:
         self._slots = asyncio.Semaphore(limits.transfers_max)
 
     async def send(self, fd: int, digest: str, *, size: int, name: str) -> None:
-        """`fd` stays the caller's. Raises what the hub refuses, and Unavailable after a day without it."""
+        """`fd` stays the caller's. Raises the hub's refusal, and Unavailable after a day without the hub."""
         backoff = Backoff(self._clock, self._limits)
         deadline = self._clock.steady() + self._limits.outbox_age_max_s
         offset = 0
@@ -195,13 +174,13 @@ class Uploader:
                     return
                 ask = True
             except Conflict as error:
-                # The hub has another part of it than we thought. Having asked, it is no hurry any more.
+                # The hub has more or less of it than expected: ask, and then take time.
                 if ask and self._clock.steady() > deadline:
                     raise
                 if ask:
                     await self._pause(error, backoff)
                 ask = True
-            except _PASSING as error:
+            except TRANSIENT_OR_FULL as error:
                 if self._clock.steady() > deadline:
                     raise
                 ask = True
@@ -209,26 +188,53 @@ class Uploader:
 
     async def _pause(self, error: ComputePoolError, backoff: Backoff) -> None:
         delay_s = backoff.delay_s(error)
-        _log.warning("an upload goes on in %.1f s: %s", delay_s, error.detail)
+        _log.warning("retrying an upload in %.1f s: %s", delay_s, error.detail)
         await asyncio.sleep(delay_s)
 
     async def _chunks(self, fd: int, offset: int, size: int) -> AsyncIterator[bytes]:
         while offset < size:
             chunk = os.pread(fd, min(self._limits.transfer_chunk, size - offset), offset)
             if not chunk:
-                raise BadRequest("An output became shorter while it was sent.")
+                raise BadRequest("An output was truncated while it was sent.")
             offset += len(chunk)
             yield chunk
 
 
+async def resume_download(client: HubClient, digest: str, part: Path, *, sync: bool = False) -> None:
+    """Fetch what the file `part` still lacks of an artifact; `sync`: and write it to the disk."""
+    have = part.stat().st_size if part.exists() else 0
+    # The last byte is fetched again: a range that begins at the end is refused.
+    async with client.download(digest, offset=max(0, have - 1)) as (start, chunks):
+        with part.open("r+b" if have else "wb") as file:
+            file.truncate(start)
+            file.seek(start)
+            async for chunk in chunks:
+                file.write(chunk)
+            if sync:
+                file.flush()
+                await asyncio.to_thread(os.fsync, file.fileno())
+
+
+async def check_digest(part: Path, digest: str) -> None:
+    """Remove a downloaded file that is not what was asked for. Raises BadRequest."""
+    if await asyncio.to_thread(file_digest, part) != digest:
+        part.unlink()
+        raise BadRequest(f"The file does not match its digest {digest[:12]}….")
+
+
+async def digest_of(fd: int, size: int) -> str:
+    """sha256_of, in a thread for a large file, so that other attempts are not held up."""
+    return await asyncio.to_thread(sha256_of, fd, size) if size > _THREAD_ABOVE else sha256_of(fd, size)
+
+
 def sha256_of(fd: int, size: int) -> str:
-    """Of the first `size` bytes: a file of a job may still grow if something in it survived."""
+    """Digest of the first `size` bytes: a job's file may still grow if a process survived."""
     hasher = hashlib.sha256()
     offset = 0
     while offset < size:
         chunk = os.pread(fd, min(1024 * 1024, size - offset), offset)
         if not chunk:
-            raise BadRequest("An output became shorter while it was read.")
+            raise BadRequest("An output was truncated while it was read.")
         hasher.update(chunk)
         offset += len(chunk)
     return hasher.hexdigest()

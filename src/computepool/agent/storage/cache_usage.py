@@ -1,4 +1,4 @@
-"""The node's cache, part by part: what is in it, how much it takes, and emptying it while no agent runs."""
+"""The size of each part of the node's cache, and clearing it while no agent runs."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class CachePart:
 
 
 def parts(cache_dir: Path) -> list[CachePart]:
-    """Those that are cleared first; the rest is one."""
+    """The parts that `clear` removes, then the rest as one."""
     found = [_part(what, [cache_dir / folder], cleared=True) for folder, what in CLEARED.items()]
     rest = [path for path in _entries(cache_dir) if path.name not in CLEARED]
     return [*found, _part(_REST, rest, cleared=False)]
 
 
 def clear(cache_dir: Path) -> None:
-    """Only while no agent runs; one that does clears its own."""
+    """Call it only while no agent runs; a running agent clears its own cache."""
     for folder in CLEARED:
         for path in _entries(cache_dir / folder):
             remove_tree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
@@ -41,12 +41,12 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _part(name: str, folders: list[Path], *, cleared: bool) -> CachePart:
-    sizes = [size for folder in folders for size in _sizes(folder)]
+    sizes = [size for folder in folders for size in file_sizes(folder)]
     return CachePart(name=name, files=len(sizes), size=sum(sizes), cleared=cleared)
 
 
-def _sizes(folder: Path) -> Iterator[int]:
-    """Of every file, while others may write and remove there."""
+def file_sizes(folder: Path) -> Iterator[int]:
+    """Disk usage of every file, while others may write and remove files."""
     for where, _, names in os.walk(folder):
         for name in names:
             try:

@@ -1,7 +1,7 @@
-"""Checkpoints on the node: taken over from a running job, kept at the hub, and given to the attempt that goes on from one.
+"""Checkpoints on the node: taken from a running job, stored at the hub, and restored by the attempt that resumes.
 
-What a job leaves is a stranger's: its folder is renamed away from it first, opened without following a link, and
-read by the same rules as outputs. A checkpoint that cannot be kept costs the job nothing but a line in its output.
+A job's files are untrusted: its folder is renamed out of its reach first, opened without following a link, and read by
+the same rules as outputs. A checkpoint that cannot be kept costs the job nothing but a line in its output.
 """
 
 from __future__ import annotations
@@ -9,54 +9,37 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from computepool.agent.clock import AgentClock
-from computepool.agent.config import MIB, AgentLimits
-from computepool.agent.execution.attempt_result import AttemptResult, BadJob, StagingFailed, failed
-from computepool.agent.execution.attempts import Attempt, OutputSink, Stop
+from computepool.agent.config import AgentLimits
+from computepool.agent.execution.attempt_result import AttemptResult, BadJob, StagingFailed, failed_result
+from computepool.agent.execution.attempts import Attempt, Stop
+from computepool.agent.execution.job_logs import JobLogs
 from computepool.agent.execution.logs import STDERR, CheckpointLine
 from computepool.agent.execution.staging import place_artifact
 from computepool.agent.hub_link import compat
-from computepool.agent.hub_link.hub_client import Backoff, HubClient
+from computepool.agent.hub_link.hub_client import TRANSIENT_OR_FULL, Backoff, HubClient, retry
 from computepool.agent.hub_link.identity import Identity
 from computepool.agent.sandbox.collect import Caps, OutputCollector
 from computepool.agent.sandbox.scratch import remove_tree
-from computepool.agent.storage.artifacts import ArtifactCache, Uploader, sha256_of
+from computepool.agent.storage import checkpoint_folder
+from computepool.agent.storage.artifacts import ArtifactCache, Uploader, digest_of, sha256_of
+from computepool.agent.storage.checkpoint_folder import CHECKPOINT, RESTORED, STOP, WAIT, CheckpointRejected
 from computepool.agent.storage.sweeper import Sweeper
-from computepool.core.errors import (
-    BadRequest,
-    ComputePoolError,
-    OutOfSpace,
-    QuotaExceeded,
-    RateLimited,
-    Unauthenticated,
-    Unavailable,
-)
-from computepool.core.jobs.lifecycle import JobKind, Outcome, Reason
+from computepool.core.errors import BadRequest, ComputePoolError, QuotaExceeded
+from computepool.core.jobs.lifecycle import Outcome, Reason
 from computepool.protocol.jobs.checkpoints import CheckpointReply, CheckpointReport
 from computepool.protocol.nodes.nodes import OUTPUTS_MAX, OutputRef
 
-#: In the work folder: where a job leaves checkpoints, where it finds the last one, where the agent reads one in peace.
-CHECKPOINT, RESTORED, _TAKEN = ".checkpoint", ".restored", ".taken-{}"
-#: Marks for the job in its checkpoint folder: saving again would be too soon; this node is about to stop.
-WAIT, STOP = "wait", "stop"
-#: Among the files of a checkpoint, what the program had printed: an attempt that goes on vouches for all of it.
+#: In the work folder: where the agent reads a checkpoint undisturbed.
+_TAKEN = ".taken-{}"
+#: Among the files of a checkpoint: the output so far, because the attempt that resumes reports all of it.
 PRINTED_FILE = ".computepool-printed"
 _NO_SIGNATURE = "A" * 86
-_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Tried again for as long as a checkpoint may take: none of it says that this one is refused.
-_PASSING = (Unavailable, RateLimited, Unauthenticated, OutOfSpace)
-
-
-class CheckpointRejected(Exception):
-    """The message says why, and the reason whose fault it is."""
-
-    def __init__(self, message: str, reason: Reason = Reason.OUTPUT_LIMIT) -> None:
-        super().__init__(message)
-        self.reason = reason
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -70,7 +53,7 @@ class Saving:
     ran_ms: int = 0  #: when the wanted one was made
     task: asyncio.Task[None] | None = None
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
-    saved: bool = False  #: one was kept since the job was told that this node stops
+    saved: bool = False  #: one was kept since the job was asked to save
     over: bool = False  #: the hub wants no more of this attempt
 
 
@@ -82,7 +65,7 @@ class CheckpointKeeper:
         cache: ArtifactCache,
         *,
         uploader: Uploader,
-        sink: OutputSink,
+        logs: JobLogs,
         sweeper: Sweeper,
         clock: AgentClock,
         limits: AgentLimits,
@@ -91,33 +74,34 @@ class CheckpointKeeper:
         self._identity = identity
         self._cache = cache
         self._uploader = uploader
-        self._sink = sink
+        self._logs = logs
         self._sweeper = sweeper
         self._clock = clock
         self._limits = limits
-        sink.on_asked, sink.is_mark = self.noticed, _is_mark
 
     # ------------------------------------------------------------ going on from one
     async def restore(self, attempt: Attempt, workdir: Path) -> None:
-        """Put the files of the checkpoint where the job looks for them. The hub gives it to another node if this fails."""
+        """Place the checkpoint's files for the job. If this fails, the hub gives the job to another node."""
         files = attempt.grant.checkpoint
         if files is None:
             return
         attempt.saving = Saving(known={file.digest for file in files})
         try:
             async with asyncio.timeout(self._limits.checkpoint_transfer_s):
-                printed = await self._place(files, workdir, folder=_folder(attempt, RESTORED))
+                printed = await self._place(
+                    files, workdir, folder=checkpoint_folder.folder_name(attempt, RESTORED)
+                )
         except TimeoutError as error:
             raise StagingFailed("cannot fetch the checkpoint: it took too long") from error
         except (
             BadJob,
             OSError,
         ) as error:  # An artifact is gone, or a name is taken: the job is not to blame.
-            raise StagingFailed(f"cannot go on from the checkpoint: {error}") from error
-        self._sink.log_of(attempt).follow_on(printed)
+            raise StagingFailed(f"cannot resume from the checkpoint: {error}") from error
+        self._logs.log_of(attempt).follow_on(printed)
 
     async def _place(self, files: Sequence[OutputRef], workdir: Path, *, folder: str) -> bytes | None:
-        """Returns what earlier attempts printed; None where that was too much to keep."""
+        """Returns what earlier attempts printed; None if that was too much to keep."""
         printed: bytes | None = None
         if os.path.lexists(workdir / folder):  # A call that has to be made again.
             await asyncio.to_thread(remove_tree, workdir / folder)
@@ -136,8 +120,8 @@ class CheckpointKeeper:
         return printed
 
     # ------------------------------------------------------------ a job has made one
-    def noticed(self, attempt: Attempt, asked: Sequence[CheckpointLine]) -> None:
-        """Of several the newest counts."""
+    def receive(self, attempt: Attempt, asked: Sequence[CheckpointLine]) -> None:
+        """Take over the newest of these checkpoints and discard the others."""
         saving = attempt.saving
         if saving is None:
             saving = attempt.saving = Saving(known=set())
@@ -157,11 +141,11 @@ class CheckpointKeeper:
             saving.task = asyncio.get_running_loop().create_task(self._keep_all(attempt, saving))
 
     async def _keep_all(self, attempt: Attempt, saving: Saving) -> None:
-        """One after the other, with time between them; the job is told when it would be too soon."""
+        """Keep checkpoints one at a time, at intervals; a mark tells the job when it is too soon."""
         while saving.wanted is not None and saving.wanted.host is None and not saving.over:
             asked, ran_ms = saving.wanted, saving.ran_ms
             saving.wanted = None
-            self._mark(attempt, WAIT)
+            checkpoint_folder.add_mark(attempt, WAIT)
             begun = self._clock.steady()
             in_a_hurry = saving.hurry.is_set()
             await self._try_to_keep(attempt, saving, asked, ran_ms=ran_ms, last=in_a_hurry)
@@ -170,7 +154,7 @@ class CheckpointKeeper:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._limits.checkpoint_gap_s - (self._clock.steady() - begun)):
                     await saving.hurry.wait()
-            self._unmark(attempt, WAIT)
+            checkpoint_folder.remove_mark(attempt, WAIT)
 
     async def _try_to_keep(
         self, attempt: Attempt, saving: Saving, asked: CheckpointLine, *, ran_ms: int, last: bool
@@ -179,7 +163,7 @@ class CheckpointKeeper:
             await self._keep(attempt, saving, asked, ran_ms=ran_ms, last=last)
             saving.saved = saving.saved or last
         except CheckpointRejected as error:
-            self._sink(attempt, STDERR, f"[checkpoint not kept: {error}]\n".encode())
+            self._logs.write(attempt, STDERR, f"[checkpoint not kept: {error}]\n".encode())
 
     async def _keep(
         self, attempt: Attempt, saving: Saving, asked: CheckpointLine, *, ran_ms: int, last: bool
@@ -188,15 +172,15 @@ class CheckpointKeeper:
         if attempt.spec.spec.seal_to is not None:  # Only the submitter could open it again, and no node.
             raise CheckpointRejected("the hub could read it, and the job is sealed")
         saving.seq += 1
-        workdir = _workdir(attempt)
+        workdir = checkpoint_folder.workdir(attempt)
         taken = workdir / _TAKEN.format(f"{attempt.id}-{saving.seq}")
         try:
             async with asyncio.timeout(self._limits.checkpoint_transfer_s):
-                _take_over(attempt, asked.name, taken.name)
+                checkpoint_folder.take_over(attempt, asked.name, taken.name)
                 files = await self._send_files(taken, saving)
-                if asked.printed is not None and not _is_function(attempt):
+                if asked.printed is not None and not attempt.is_function:
                     files.append(await self._send_printed(asked.printed, saving))
-                reply = await self._tell(attempt, saving, files, asked=asked, ran_ms=ran_ms, last=last)
+                reply = await self._report(attempt, saving, files, asked=asked, ran_ms=ran_ms, last=last)
         except TimeoutError:
             raise CheckpointRejected("sending it took too long", Reason.STAGING_FAILED) from None
         except QuotaExceeded as error:  # the submitter's own limit, on any node
@@ -224,11 +208,7 @@ class CheckpointKeeper:
         for output in collector:
             if output.name == PRINTED_FILE:
                 raise CheckpointRejected(f"a file cannot be called {PRINTED_FILE}")
-            digest = (
-                sha256_of(output.fd, output.size)
-                if output.size <= MIB
-                else await asyncio.to_thread(sha256_of, output.fd, output.size)
-            )
+            digest = await digest_of(output.fd, output.size)
             if digest not in saving.known:
                 await self._uploader.send(output.fd, digest, size=output.size, name=output.name)
             files.append(OutputRef(name=output.name, digest=digest, size=output.size))
@@ -236,7 +216,7 @@ class CheckpointKeeper:
             refused = collector.refused[0]
             raise CheckpointRejected(f"{refused.name}: {refused.reason}")
         if not files:
-            raise CheckpointRejected("there is no file in it to go on from")
+            raise CheckpointRejected("it contains no file")
         return files
 
     async def _send_printed(self, printed: bytes, saving: Saving) -> OutputRef:
@@ -250,7 +230,7 @@ class CheckpointKeeper:
             os.close(fd)
         return OutputRef(name=PRINTED_FILE, digest=digest, size=len(printed))
 
-    async def _tell(
+    async def _report(
         self,
         attempt: Attempt,
         saving: Saving,
@@ -271,22 +251,22 @@ class CheckpointKeeper:
             signature=_NO_SIGNATURE,
         )
         backoff = Backoff(self._clock, self._limits)
-        while True:
-            try:
-                return await self._client.checkpoint(self._signed(report))
-            except BadRequest as error:
-                if not compat.is_unknown_host(error, report):
-                    raise
-                report = compat.checkpoint(report)
-            except _PASSING as error:
-                await asyncio.sleep(backoff.delay_s(error))
+        return await retry(partial(self._send_report, report), backoff, on=TRANSIENT_OR_FULL)
 
-    def _signed(self, report: CheckpointReport) -> CheckpointReport:
+    async def _send_report(self, report: CheckpointReport) -> CheckpointReply:
+        try:
+            return await self._client.checkpoint(self._sign(report))
+        except BadRequest as error:
+            if not compat.is_unknown_host(error, report):
+                raise
+        return await self._client.checkpoint(self._sign(compat.checkpoint(report)))
+
+    def _sign(self, report: CheckpointReport) -> CheckpointReport:
         return report.model_copy(update={"signature": self._identity.sign(report.signed_text())})
 
     # ------------------------------------------------------------ this node stops
     def ask_to_save(self, attempt: Attempt) -> bool:
-        """Tell a job that uses checkpoints to make one now. False: it uses none, or has none to make."""
+        """Ask a job that uses checkpoints to make one now. False if it has none to make."""
         saving = attempt.saving
         if saving is None or saving.over or attempt.stop is not None:
             return False
@@ -295,19 +275,19 @@ class CheckpointKeeper:
                 self._discard(attempt, saving.wanted)
                 saving.wanted = None
             saving.hurry.set()
-            self._mark(attempt, STOP)
-            self._unmark(attempt, WAIT)
+            checkpoint_folder.add_mark(attempt, STOP)
+            checkpoint_folder.remove_mark(attempt, WAIT)
         return not saving.saved
 
     # ------------------------------------------------------------ the job has ended
     async def finish(self, attempt: Attempt, ending: AttemptResult) -> AttemptResult:
-        """Before its work folder goes: the last checkpoint is sent, and a job that wants to move is moved."""
+        """Send the last checkpoint, and move a job that asked for it. Call it before the work folder is removed."""
         saving = attempt.saving
         if saving is None:
             return ending
         try:
             if ending.outcome is Outcome.SUCCEEDED:
-                return ending if saving.move is None else await self._moved(attempt, saving, ending)
+                return ending if saving.move is None else await self._move(attempt, saving, ending)
             if attempt.stop in (None, Stop.DRAINING) and saving.task is not None:
                 saving.hurry.set()
                 await asyncio.wait([saving.task], timeout=self._limits.checkpoint_grace_s)
@@ -315,8 +295,8 @@ class CheckpointKeeper:
         finally:
             await self._clean_up(attempt, saving)
 
-    async def _moved(self, attempt: Attempt, saving: Saving, ending: AttemptResult) -> AttemptResult:
-        """The hub has everything before this attempt says that it is over: until then nothing here is removed."""
+    async def _move(self, attempt: Attempt, saving: Saving, ending: AttemptResult) -> AttemptResult:
+        """The hub has the checkpoint before this attempt ends; until then nothing is removed here."""
         asked = saving.move
         assert asked is not None
         if saving.task is not None:
@@ -325,7 +305,7 @@ class CheckpointKeeper:
         try:
             await self._keep(attempt, saving, asked, ran_ms=saving.ran_ms, last=True)
         except CheckpointRejected as error:
-            moved = failed(error.reason, f"it did not move to {asked.host}: {error}")
+            moved = failed_result(error.reason, f"it did not move to {asked.host}: {error}")
         else:
             moved = AttemptResult(outcome=Outcome.MOVED, reason=Reason.MOVED, move_to=asked.host)
         moved.ran_ms, moved.usage = ending.ran_ms, ending.usage
@@ -335,70 +315,15 @@ class CheckpointKeeper:
         if saving.task is not None and not saving.task.done():
             saving.task.cancel()
             await asyncio.wait([saving.task])
-        if attempt.workdir is None or not _is_function(attempt):
+        if attempt.workdir is None or not attempt.is_function:
             return  # the whole work folder goes
         for base in (CHECKPOINT, RESTORED):
-            folder = attempt.workdir / _folder(attempt, base)
+            folder = attempt.workdir / checkpoint_folder.folder_name(attempt, base)
             if os.path.lexists(folder):
                 self._sweeper.remove(folder)
 
-    # ------------------------------------------------------------ in the job's folder
     def _discard(self, attempt: Attempt, asked: CheckpointLine) -> None:
         taken = _TAKEN.format(asked.name)
         with contextlib.suppress(OSError, CheckpointRejected):
-            _take_over(attempt, asked.name, taken)
-            self._sweeper.remove(_workdir(attempt) / taken)
-
-    def _mark(self, attempt: Attempt, name: str) -> None:
-        with contextlib.suppress(OSError, CheckpointRejected), _open(attempt) as (_, here):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            os.close(os.open(name, flags, 0o644, dir_fd=here))
-
-    def _unmark(self, attempt: Attempt, name: str) -> None:
-        with contextlib.suppress(OSError, CheckpointRejected), _open(attempt) as (_, here):
-            os.unlink(name, dir_fd=here)
-
-
-def _is_mark(attempt: Attempt, name: str, moves: bool) -> bool:
-    """Of a job that declared it, and there is something of that name; anything else that looks so is plain output."""
-    if moves and not attempt.spec.spec.moves:
-        return False
-    with contextlib.suppress(OSError, CheckpointRejected), _open(attempt) as (_, here):
-        os.stat(name, dir_fd=here, follow_symlinks=False)
-        return True
-    return False
-
-
-def _is_function(attempt: Attempt) -> bool:
-    return attempt.spec.kind not in (JobKind.SCRIPT, JobKind.COMMAND)
-
-
-def _folder(attempt: Attempt, base: str) -> str:
-    """A worker's folder serves many calls, so each has its own in it (worker.py)."""
-    return f"{base}-{attempt.id}" if _is_function(attempt) else base
-
-
-def _workdir(attempt: Attempt) -> Path:
-    if attempt.workdir is None:
-        raise CheckpointRejected("it was made before the job began")
-    return attempt.workdir
-
-
-@contextlib.contextmanager
-def _open(attempt: Attempt) -> Iterator[tuple[int, int]]:
-    """Descriptors of the work folder and of the job's checkpoint folder in it, which may be a link: that is not followed."""
-    top = os.open(_workdir(attempt), _OPEN_FOLDER)
-    try:
-        here = os.open(_folder(attempt, CHECKPOINT), _OPEN_FOLDER, dir_fd=top)
-        try:
-            yield top, here
-        finally:
-            os.close(here)
-    finally:
-        os.close(top)
-
-
-def _take_over(attempt: Attempt, name: str, taken: str) -> None:
-    """Out of the job's checkpoint folder, to where no folder of the job's is on the way."""
-    with _open(attempt) as (top, here):
-        os.rename(name, taken, src_dir_fd=here, dst_dir_fd=top)
+            checkpoint_folder.take_over(attempt, asked.name, taken)
+            self._sweeper.remove(checkpoint_folder.workdir(attempt) / taken)

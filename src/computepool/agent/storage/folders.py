@@ -1,8 +1,8 @@
-"""Work folders: one per attempt. A folder that a job left as it found it serves the next job of the same account and size.
+"""Work folders: one per attempt. A folder that a job did not change serves the next job of the same account and size.
 
-Making and removing three folders takes 0.4 ms on a busy disk, half of what starting `/bin/true` costs. Another
-account never gets a used folder, however clean it looks: attributes of a folder can carry more than its files. A folder
-with a file system of its own is emptied in the background and kept for its account, because that is quicker than another.
+Creating and removing three folders takes 0.4 ms on a busy disk, half of what starting `/bin/true` costs. Another account
+never gets a used folder, however clean it looks, because attributes can carry data. A mounted folder is emptied in the
+background and kept for its account, because that is faster than a new one.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ class WorkFolders:
         return self.make("job", disk_mb)
 
     def make(self, kind: str, disk_mb: int) -> Path:
-        """A new folder that holds `disk_mb`, by the kernel's word where that is possible."""
+        """Create a folder limited to `disk_mb`, by the kernel where possible."""
         self._made += 1
         folder = make_workdir(self.parent, f"{kind}-{self._made}")
         if not self._volumes.missing:
             try:
                 self._volumes.mount(folder, disk_mb)
             except SandboxError as error:
-                _log.warning("%s; it is watched instead", error)
+                _log.warning("%s; the folder is measured instead", error)
         return folder
 
     def remove(self, folder: Path) -> None:
-        """One that `make` made, and that serves nobody else."""
+        """Remove a folder created by `make`."""
         self._sweeper.remove(folder)
 
     def give_back(self, account: str, folder: Path, disk_mb: int) -> None:
-        """After the job's whole process tree is gone."""
+        """Call it after the job's whole process tree has ended."""
         keep = functools.partial(self._keep, (account, disk_mb))
-        if _untouched(folder):
+        if _is_untouched(folder):
             if not keep(folder):
                 self._sweeper.remove(folder)
         elif os.path.ismount(folder):
@@ -87,8 +87,8 @@ class WorkFolders:
             self._sweeper.remove(folder)
 
 
-def _untouched(folder: Path) -> bool:
-    """Stops at the first thing that we did not make: a job may have left a million."""
+def _is_untouched(folder: Path) -> bool:
+    """Stops at the first entry that the agent did not create: a job may have left a million."""
     path = str(folder)
     found = []
     try:

@@ -1,8 +1,8 @@
-"""Groups come home: this node fetches what its owner's groups came to, when the hub says that they wait for it.
+"""Delivery of results: this node fetches the groups of its owner that the hub says are waiting for it.
 
-Everything is written into a folder of its own below `home/`, which gets its name only when it is whole and every file's
-SHA-256 was right; then the hub is told. What an interrupted fetch has is used by the next one. It is tried until it
-succeeds, or nobody wants it any more; why it does not is told to the hub, where people see it.
+Each group goes into a folder below `home/`, which gets its final name only when every file's SHA-256 was verified; then
+the hub is notified. An interrupted fetch is resumed. It is retried until it succeeds or the group is no longer wanted;
+the hub shows people why it fails.
 """
 
 from __future__ import annotations
@@ -15,23 +15,17 @@ import os
 import re
 import shutil
 from collections.abc import Iterable
+from operator import itemgetter
 from pathlib import Path
 from typing import IO
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.hub_link.hub_client import Backoff, HubClient
+from computepool.agent.hub_link.hub_client import TRANSIENT, Backoff, HubClient
 from computepool.agent.hub_link.identity import Identity
 from computepool.agent.sandbox.scratch import remove_tree
-from computepool.core.errors import (
-    BadRequest,
-    ComputePoolError,
-    Conflict,
-    NotFound,
-    RateLimited,
-    Unauthenticated,
-    Unavailable,
-)
+from computepool.agent.storage.artifacts import check_digest, resume_download
+from computepool.core.errors import ComputePoolError, Conflict, NotFound, Unavailable
 from computepool.core.words import byte_size
 from computepool.protocol.base import TEXT_MAX
 from computepool.protocol.file_digest import file_digest
@@ -54,18 +48,17 @@ _COMING = ".coming"
 _PARTS = ".parts"
 #: Groups name folders here, and patterns that find them.
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_PASSING = (Unavailable, RateLimited, Unauthenticated)
 _TRIES = 6
 #: Files that are asked for in one go; how many of them really at once is a limit of its own.
 _TOGETHER = 256
 
 
 class NoRoom(Exception):
-    """The disk is too full; the words say how much is missing where."""
+    """The disk is too full; the message says how much space is missing."""
 
 
 class ResultDelivery:
-    """One task per group; what they fetch at the same moment is bounded for all of them together."""
+    """Runs one task per group; concurrent transfers are limited across all groups."""
 
     def __init__(
         self, client: HubClient, identity: Identity, *, data_dir: Path, clock: AgentClock, limits: AgentLimits
@@ -80,21 +73,21 @@ class ResultDelivery:
         self._slots = asyncio.Semaphore(limits.transfers_max)
         self._swept = False
 
-    def want(self, group_ids: Iterable[str]) -> None:
-        """What the hub says waits for this node: nothing else does any more."""
+    def request(self, group_ids: Iterable[str]) -> None:
+        """Fetch exactly these groups, which the hub says are waiting for this node."""
         wanted = {group_id for group_id in group_ids if _ID.fullmatch(group_id)}
         for group_id, task in list(self._tasks.items()):
             if task.done():
                 del self._tasks[group_id]
                 if not task.cancelled() and (bug := task.exception()) is not None:
-                    _log.error("fetching group %s ended, and begins again", group_id, exc_info=bug)
+                    _log.error("fetching group %s failed; starting again", group_id, exc_info=bug)
             elif group_id not in wanted:
                 task.cancel()
         if not self._swept:
             self._swept = True
             self._sweep(wanted)
         for group_id in sorted(wanted - self._tasks.keys()):
-            self._tasks[group_id] = asyncio.create_task(self._bring(group_id))
+            self._tasks[group_id] = asyncio.create_task(self._fetch_until_done(group_id))
 
     @property
     def under_way(self) -> list[str]:
@@ -109,12 +102,12 @@ class ResultDelivery:
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def _sweep(self, wanted: set[str]) -> None:
-        """What was begun for a group that nobody waits for any more."""
+        """Remove partial downloads of groups that are no longer waiting."""
         for leftover in (self._home / _COMING).glob("*"):
             if leftover.name.rpartition("+")[0] not in wanted:
                 remove_tree(leftover)
 
-    async def _bring(self, group_id: str) -> None:
+    async def _fetch_until_done(self, group_id: str) -> None:
         backoff = Backoff(self._clock, self._limits)
         while True:
             try:
@@ -122,24 +115,24 @@ class ResultDelivery:
                     await self._fetch(group_id)
                 return
             except NotFound:
-                _log.info("group %s does not wait for this node any more", group_id)
+                _log.info("group %s is no longer waiting for this node", group_id)
                 for leftover in (self._home / _COMING).glob(f"{group_id}+*"):
                     await asyncio.to_thread(remove_tree, leftover)
                 return
             except ComputePoolError as error:
                 delay_s = backoff.delay_s(error)
-                _log.warning("fetching group %s goes on in %.1f s: %s", group_id, delay_s, error.detail)
+                _log.warning("retrying group %s in %.1f s: %s", group_id, delay_s, error.detail)
             await asyncio.sleep(delay_s)
 
     async def _fetch(self, group_id: str) -> None:
         view = await self._client.result_delivery(group_id)
         if view.summary.id != group_id or view.summary.account_id != self._identity.owner:
-            raise NotFound("The group is not this node's owner's.")
+            raise NotFound("The group does not belong to this node's owner.")
         try:
             folder = home_folder.group_folder(view.summary.name, group_id, view.round)
-            arrival, reply = await self._here_or_fetched(group_id, view, folder)
-        except (*_PASSING, NotFound):
-            raise  # it is the hub that is away, or that does not want it any more: it knows
+            arrival, reply = await self._deliver(group_id, view, folder)
+        except (*TRANSIENT, NotFound):
+            raise  # the hub is away or no longer wants it, so there is nothing to report
         except (ComputePoolError, OSError, ValueError, NoRoom) as error:
             raise await self._report_trouble(group_id, view.round, error) from error
         if reply.recorded:
@@ -151,35 +144,35 @@ class ResultDelivery:
                 self._home / folder,
             )
 
-    async def _here_or_fetched(
+    async def _deliver(
         self, group_id: str, view: HomecomingView, folder: str
     ) -> tuple[ArrivalRequest, ArrivalReply]:
-        """What is here is put aside where the hub has more than that: less than there is must not go by its name."""
-        known = await asyncio.to_thread(self._known, folder, view.round)
+        """Confirm a complete copy or fetch it. A copy that the hub rejects as incomplete is renamed first."""
+        known = await asyncio.to_thread(self._find_complete, folder, view.round)
         if known is not None:
             try:
-                return known, await self._arrived(group_id, known, folder)
+                return known, await self._report_arrival(group_id, known, folder)
             except Conflict as refused:
                 await asyncio.to_thread(self._put_aside, folder, refused.detail)
         arrival = await self._pull(view, folder)
-        return arrival, await self._arrived(group_id, arrival, folder)
+        return arrival, await self._report_arrival(group_id, arrival, folder)
 
-    async def _arrived(self, group_id: str, arrival: ArrivalRequest, folder: str) -> ArrivalReply:
-        # Told as it is now: the folder may have been moved since it was written.
+    async def _report_arrival(self, group_id: str, arrival: ArrivalRequest, folder: str) -> ArrivalReply:
+        # The current path: the folder may have been moved since.
         place = str((self._home / folder).resolve()).encode(errors="replace").decode()
         path = place if len(place) <= PATH_MAX else None
-        return await self._client.arrived(group_id, arrival.model_copy(update={"path": path}))
+        return await self._client.report_arrival(group_id, arrival.model_copy(update={"path": path}))
 
     async def _report_trouble(self, group_id: str, round_: int, error: Exception) -> Unavailable:
-        """People at the hub see why, in one sentence; here it is tried again later."""
+        """Report the reason to the hub, where people see it. The fetch is retried later."""
         reason = error.detail if isinstance(error, ComputePoolError) else str(error) or type(error).__name__
         if isinstance(error, OSError) and error.strerror:
             reason = f"{error.strerror}: {error.filename or self._home}"
         await self._client.home_trouble(group_id, HomeTrouble(round=round_, reason=reason[:TEXT_MAX]))
         return Unavailable(reason)
 
-    def _known(self, folder: str, round_: int) -> ArrivalRequest | None:
-        """It is here already, and the hub has not heard it, or asks again. Damaged, it is put aside."""
+    def _find_complete(self, folder: str, round_: int) -> ArrivalRequest | None:
+        """A complete copy from an earlier fetch, if there is one. A damaged copy is renamed."""
         place = self._home / folder
         if not os.path.lexists(place):
             return None
@@ -189,7 +182,7 @@ class ResultDelivery:
                 return arrival
         except (OSError, ValueError):
             pass
-        self._put_aside(folder, "it is not as it was")
+        self._put_aside(folder, "it was changed")
         return None
 
     def _put_aside(self, folder: str, why: str) -> None:
@@ -198,7 +191,7 @@ class ResultDelivery:
         while os.path.lexists(aside := place.with_name(f"{place.name}.before-{number}")):
             number += 1
         place.rename(aside)
-        _log.warning("%s is now %s: %s", place, aside.name, why)
+        _log.warning("renamed %s to %s: %s", place, aside.name, why)
 
     async def _pull(self, view: HomecomingView, folder: str) -> ArrivalRequest:
         pull = _Pull(
@@ -215,7 +208,7 @@ class ResultDelivery:
 
 
 class _Pull:
-    """One try to fetch one group, into a folder that may have a part of it already."""
+    """One attempt to fetch a group into a folder that may already hold part of it."""
 
     def __init__(
         self,
@@ -236,8 +229,8 @@ class _Pull:
         self._manifest: list[tuple[str, str]] = []
         self._sizes: dict[str, int] = {}
         self._first: dict[str, asyncio.Lock] = {}
-        self._at: dict[str, Path] = {}  #: where the bytes are, of those that are here
-        self._missing: set[str] = set()  #: that the hub does not have any more
+        self._at: dict[str, Path] = {}  #: where the files are that were fetched
+        self._missing: set[str] = set()  #: files that the hub no longer has
         self.items = 0
 
     async def run(self, *, folder: str) -> ArrivalRequest:
@@ -246,20 +239,20 @@ class _Pull:
         self._check_room(self._view.bytes - have)
         (self.folder / SUMMARY).write_text(self._view.summary.model_dump_json(indent=2) + "\n")
         await self._pages(self._view.summary.id)
-        wanted, here = (await self._still_waits()).files, len(self._at.keys() - self._missing)
+        wanted, here = (await self._check_wanted()).files, len(self._at.keys() - self._missing)
         if here < wanted:
-            raise Conflict(f"{wanted - here} of {wanted} files cannot be read at the hub now.")
+            raise Conflict(f"{wanted - here} of {wanted} files are not available at the hub now.")
         return await asyncio.to_thread(self._conclude, self._view.round, folder)
 
-    async def _still_waits(self) -> HomecomingView:
-        """Of a group that does not wait for this node any more, every file looks as if it were gone."""
+    async def _check_wanted(self) -> HomecomingView:
+        """If the group no longer waits for this node, every file would seem to be missing."""
         now = await self._client.result_delivery(self._view.summary.id)
         if now.round != self._view.round:
-            raise Unavailable("the group was completed once more meanwhile")
+            raise Unavailable("the group was completed again meanwhile")
         return now
 
     def _prepare(self) -> None:
-        """Others on this machine, jobs among them, may not look."""
+        """Create private folders: other users, including jobs, must not read them."""
         for folder in (self.folder.parent.parent, self.folder.parent, self.folder, self.folder / _PARTS):
             folder.mkdir(mode=0o700, exist_ok=True)
 
@@ -294,9 +287,9 @@ class _Pull:
                     for file in files_of_all[start : start + _TOGETHER]:
                         tasks.create_task(self._place(file))
             except ExceptionGroup as group:
-                raise group.exceptions[0] from None  # the others are the same, or were broken off by it
+                raise group.exceptions[0] from None  # the others failed likewise, or were cancelled
         if len(self._missing) > missing:
-            await self._still_waits()
+            await self._check_wanted()
         for item, files in plans:
             places = [
                 {"name": file.name, "path": file.path, "sha256": file.digest}
@@ -313,11 +306,11 @@ class _Pull:
         ]
 
     async def _place(self, file: Placed) -> None:
-        """The bytes once from the hub; the same ones again, for another place, from here."""
+        """Fetch each file once; copy further occurrences locally."""
         target = self.folder.joinpath(*file.path.split("/"))
         async with self._first.setdefault(file.digest, asyncio.Lock()), self._slots:
             if await asyncio.to_thread(_is_here, target, file.digest):
-                self._have(file, target)
+                self._note_file(file, target)
                 return
             if (known := self._at.get(file.digest)) is not None:
                 self._check_room(self._sizes[file.digest])
@@ -333,9 +326,9 @@ class _Pull:
                 return
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             part.rename(target)
-            self._have(file, target)
+            self._note_file(file, target)
 
-    def _have(self, file: Placed, target: Path) -> None:
+    def _note_file(self, file: Placed, target: Path) -> None:
         self._at.setdefault(file.digest, target)
         self._sizes[file.digest] = target.stat().st_size
 
@@ -345,34 +338,22 @@ class _Pull:
         while True:
             before = _size_of(part)
             try:
-                await self._download_once(digest, part)
+                await resume_download(self._client, digest, part, sync=True)
                 break
-            except _PASSING as error:
+            except TRANSIENT as error:
                 tries = _TRIES if _size_of(part) > before else tries - 1
                 if tries <= 0:
                     raise
                 await asyncio.sleep(backoff.delay_s(error))
-        if await asyncio.to_thread(file_digest, part) != digest:
-            part.unlink()
-            raise BadRequest(f"The hub sent other bytes than {digest[:12]}… stands for.")
-
-    async def _download_once(self, digest: str, part: Path) -> None:
-        have = _size_of(part)
-        # The last byte is asked for again, so that the range is never empty.
-        async with self._client.download(digest, offset=max(0, have - 1)) as (start, chunks):
-            with part.open("r+b" if have else "wb") as file:
-                file.truncate(start)
-                file.seek(start)
-                async for chunk in chunks:
-                    file.write(chunk)
-                file.flush()
-                await asyncio.to_thread(os.fsync, file.fileno())
+        await check_digest(part, digest)
 
     def _conclude(self, round_: int, folder: str) -> ArrivalRequest:
-        """The list of all that is here, and what the hub is told of it."""
+        """Write the manifest and the arrival request for the hub."""
         remove_tree(self.folder / _PARTS)
         own = [(file_digest(self.folder / name), name) for name in (SUMMARY, RESULTS)]
-        text = "".join(f"{digest}  {path}\n" for digest, path in [*own, *sorted(self._manifest, key=_path)])
+        text = "".join(
+            f"{digest}  {path}\n" for digest, path in [*own, *sorted(self._manifest, key=itemgetter(1))]
+        )
         (self.folder / MANIFEST).write_text(text, encoding="utf-8")
         digests = sorted({digest for digest, _ in self._manifest})
         arrival = ArrivalRequest(
@@ -388,12 +369,8 @@ class _Pull:
         return arrival
 
 
-def _path(entry: tuple[str, str]) -> str:
-    return entry[1]
-
-
 def _copy(source: Path, part: Path, target: Path) -> None:
-    """Under its name only when it is whole."""
+    """Copy through a temporary file, so that the target is always complete."""
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     shutil.copyfile(source, part)
     with part.open("rb") as file:
@@ -402,16 +379,16 @@ def _copy(source: Path, part: Path, target: Path) -> None:
 
 
 def _publish(folder: Path, final: Path) -> None:
-    """Whole, on the disk, and only then under its name."""
+    """Sync everything, then rename the folder to its final name."""
     for parent, _, names in os.walk(folder):
         for name in (".", *(names if parent == str(folder) else ())):
-            descriptor = os.open(os.path.join(parent, name), os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            _sync(os.path.join(parent, name))
     folder.rename(final)
-    descriptor = os.open(final.parent, os.O_RDONLY)
+    _sync(final.parent)
+
+
+def _sync(path: str | Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -432,7 +409,7 @@ def _is_whole(folder: Path, manifest: str) -> bool:
 
 
 def _is_here(path: Path, digest: str) -> bool:
-    """These bytes, and not others that an earlier try put there: a place may depend on what else there is."""
+    """True if the file has this digest. An earlier attempt may have put other content there."""
     return path.is_file() and not path.is_symlink() and file_digest(path) == digest
 
 

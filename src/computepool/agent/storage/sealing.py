@@ -1,6 +1,6 @@
-"""Seals what a job brings back before it leaves the node: outputs, results, and the words of errors and logs.
+"""Seals a job's outputs, results, errors and logs before they leave the node.
 
-The sealed copy of a file lies, without a name, on the disk of the agent's own folders until it is sent.
+The sealed copy of a file is an unnamed file in the agent's own folders until it is sent.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from computepool.protocol.base import TEXT_MAX
 from computepool.protocol.jobs.jobs import JobSpec
 from computepool.protocol.sealing import About, Seal
 
-_UNSEALED = "the node did not seal what the job brought back, so it sent none of it"
+_UNSEALED = "the node failed to seal the result, so it did not send it"
 
 
 def seal_of(spec: JobSpec, job_id: str) -> Seal | None:
-    """Whom to seal for; None where nobody asked for it."""
+    """The recipient's seal; None if the job is not sealed."""
     return None if spec.seal_to is None else Seal(sealing.public_bytes(spec.seal_to), job_id)
 
 
@@ -50,7 +50,7 @@ async def sealed_result(text: str, *, seal: Seal, folder: Path) -> AsyncIterator
 
 
 class _Section:
-    """The first bytes of a file: one of a job may still grow if something in it survived."""
+    """The first bytes of a file: a job's file may still grow if a process survived."""
 
     def __init__(self, fd: int, size: int) -> None:
         self._fd, self._size, self._at = fd, size, 0
@@ -61,13 +61,13 @@ class _Section:
             return b""
         data = os.pread(self._fd, wanted, self._at)
         if not data:
-            raise BadRequest("An output became shorter while it was sealed.")
+            raise BadRequest("An output was truncated while it was sealed.")
         self._at += len(data)
         return data
 
 
 def close(ending: AttemptResult, spec: JobSpec, job_id: str) -> AttemptResult:
-    """The last word before the report: nothing readable is left in it. A result that is still plain was a mistake here."""
+    """Remove or seal everything readable before the report. A result that is still plain is a bug in the agent."""
     seal = seal_of(spec, job_id)
     if seal is None:
         return ending
@@ -85,6 +85,6 @@ def close(ending: AttemptResult, spec: JobSpec, job_id: str) -> AttemptResult:
 
 
 def _room_for_error(seal: Seal) -> int:
-    """Bytes of its words, so that they fit their field when they are sealed."""
+    """The length of an error message that still fits its field when sealed."""
     around = sealing.sealed_size(0, seal.about(sealing.ERROR))
     return TEXT_MAX * 3 // 4 - around - 16 - len(sealing.TEXT_PREFIX)

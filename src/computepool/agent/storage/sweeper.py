@@ -27,23 +27,23 @@ class Sweeper:
         self._thread.start()
 
     def remove(self, folder: Path) -> None:
-        """Soon. The folder must not be used any more."""
+        """Remove a folder soon. It must no longer be used."""
         path = str(folder)
         if os.path.ismount(path):
-            self._queue.put((folder, _unwanted))
+            self._queue.put((folder, _keep_nothing))
             return
         try:
             _remove_ours(path)
             os.rmdir(path)
         except OSError:  # Not empty, as a rule, or a link, which is not followed.
-            self._queue.put((folder, _unwanted))
+            self._queue.put((folder, _keep_nothing))
 
     def clean(self, folder: Path, keep: Callable[[Path], bool]) -> None:
-        """Empty a folder with a file system of its own and offer it to `keep`; remove it if that is not wanted."""
+        """Empty a mounted folder and offer it to `keep`; remove it if `keep` declines."""
         self._queue.put((folder, keep))
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Finish what was asked for. What is left after the time-out is removed by the next start."""
+        """Finish pending removals. The next start removes what is left after the timeout."""
         self._queue.put(None)
         self._thread.join(timeout_s)
 
@@ -51,7 +51,7 @@ class Sweeper:
         while (entry := self._queue.get()) is not None:
             folder, keep = entry
             try:
-                if keep is not _unwanted and clean(folder) and keep(folder):
+                if keep is not _keep_nothing and clean(folder) and keep(folder):
                     continue
                 unmount(folder)
                 remove_tree(folder)
@@ -60,7 +60,7 @@ class Sweeper:
 
 
 def _remove_ours(path: str) -> None:
-    """Through a descriptor: a worker that runs on can put a link in the place of its folder at any time."""
+    """Works through a descriptor: a running worker can replace its folder with a link at any time."""
     here = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         for name in MADE_BY_US:
@@ -70,5 +70,5 @@ def _remove_ours(path: str) -> None:
         os.close(here)
 
 
-def _unwanted(folder: Path) -> bool:
+def _keep_nothing(folder: Path) -> bool:
     return False

@@ -1,4 +1,4 @@
-"""Runs `function` jobs: finds the right worker, hands it calls, and makes endings of its answers."""
+"""Runs `function` jobs: finds a worker, sends it calls, and turns its replies into results."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ from pathlib import Path
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.execution.attempt_result import AttemptResult, BadJob, FolderFull, failed, of_exit
-from computepool.agent.execution.attempts import Attempt, Interrupted, OutputSink
+from computepool.agent.execution.attempt_result import (
+    AttemptResult,
+    BadJob,
+    FolderFull,
+    failed_result,
+    of_exit,
+)
+from computepool.agent.execution.attempts import Attempt, Interrupted
+from computepool.agent.execution.job_logs import OutputSink
 from computepool.agent.execution.lanes import AttemptLane
-from computepool.agent.execution.logs import STDERR
 from computepool.agent.execution.staging import (
     Changed,
     no_room,
@@ -84,21 +90,21 @@ class FunctionRunner:
             attempt.kill = None
             attempt.call = None
             if isinstance(result, CallReply):
-                return await self._answered(attempt, call, result, worker=worker)
+                return await self._result_of(attempt, call, result, worker=worker)
             self._drop_worker(lane)
             if worker.cheated and result.started:
-                return failed(Reason.EXCEPTION, "the function interfered with the worker that called it")
+                return failed_result(Reason.EXCEPTION, "the function interfered with its worker")
             stopped = result.exit.status in (Status.CANCELLED, Status.TIMEOUT)
             innocent = stopped and attempt.stop is None and not attempt.timed_out
             if attempt.timed_out or (result.started and not innocent):
                 attempt.proxy = worker.proxy
-                return _lost(attempt, result, worker)
+                return _lost_result(attempt, result, worker)
             if attempt.stop is not None:
                 raise Interrupted
             # The worker ended for the sake of another call, or before it read this one, which is simply called again.
 
     def warm_ids(self, attempt: Attempt) -> tuple[int, ...]:
-        """Where the worker is that a call would get; nothing where there is none yet."""
+        """The CPUs of the warm worker that a call would get; empty if there is none."""
         if attempt.spec.kind not in CALLED:
             return ()
         try:
@@ -120,18 +126,18 @@ class FunctionRunner:
             if worker is None or not worker.willing or worker.key != key or self._pool.is_worn_out(worker):
                 self.release(lane)
                 worker = lane.worker = await attempt.prepare(
-                    self._pool.take(key, lane.cpu_ids, note=partial(self._sink.note, attempt))
+                    self._pool.take(key, lane.cpu_ids, note=partial(self._sink.logs.note, attempt))
                 )
                 worker.pin(lane.cpu_ids, lane.cores)
-            call = await self._offered(attempt, worker)
+            call = await self._offer(attempt, worker)
             if call is not None:
                 attempt.call = call
                 return call
             worker.kill(Status.CANCELLED)  # It does nothing, and takes nothing. Another one will.
             self.release(lane)
 
-    async def _offered(self, attempt: Attempt, worker: WorkerHandle) -> Call | None:
-        """None where earlier calls left the worker, or its folder, so that it takes no more."""
+    async def _offer(self, attempt: Attempt, worker: WorkerHandle) -> Call | None:
+        """None if earlier calls left the worker or its folder unable to take another."""
         try:
             call = await self._call_with_files(attempt, worker)
         except FolderFull:
@@ -147,17 +153,15 @@ class FunctionRunner:
     def _watch(self, attempt: Attempt, call: Call, worker: WorkerHandle) -> None:
         attempt.kill = partial(worker.stop_call, call)
         if worker.ready:
-            attempt.started_at = self._clock.steady()
-        else:
-            worker.on_ready = partial(self._on_ready, attempt)
+            self._start_clock(attempt)
         if attempt.stop is not None:
             attempt.kill(Status.CANCELLED)
 
-    def _on_ready(self, attempt: Attempt) -> None:
+    def _start_clock(self, attempt: Attempt) -> None:
         attempt.started_at = self._clock.steady()
 
     def _feed_ahead(self, lane: AttemptLane, worker: WorkerHandle) -> None:
-        """While calls are short, the worker has the next ones before it asks: no round trip between them."""
+        """While calls are short, send the next ones ahead to save round trips."""
         limits = self._limits
         if (
             worker.sent > limits.worker_ahead_max // 2
@@ -192,14 +196,14 @@ class FunctionRunner:
         if grant.checkpoint is not None:
             await attempt.prepare(self._keeper.restore(attempt, worker.workdir))
         if grant.payload_artifact is not None:
-            payload = await self._placed(attempt, grant.payload_artifact, worker, label="payload")
+            payload = await self._place(attempt, grant.payload_artifact, worker, label="payload")
         if attempt.spec.digest not in worker.functions:
             function = spec.function
             if spec.function_artifact is not None:
-                function = await self._placed(attempt, spec.function_artifact, worker, label="function")
+                function = await self._place(attempt, spec.function_artifact, worker, label="function")
         return self._call(attempt, worker, payload=payload, function=function)
 
-    async def _placed(self, attempt: Attempt, digest: str, worker: WorkerHandle, *, label: str) -> list[str]:
+    async def _place(self, attempt: Attempt, digest: str, worker: WorkerHandle, *, label: str) -> list[str]:
         name = f".{label}-{worker.next_seq()}"
         await attempt.prepare(place_artifact(self._cache, digest, worker.workdir, name=name))
         return [name]
@@ -216,17 +220,18 @@ class FunctionRunner:
             future=asyncio.get_running_loop().create_future(),
             brings=None if function is None else spec.digest,
             on_output=partial(self._sink, attempt),
+            on_ready=partial(self._start_clock, attempt),
         )
 
     def _drop_worker(self, lane: AttemptLane) -> None:
-        """It has ended. What it was given ahead was lost with it before it began, and is called anew."""
+        """Release a worker that has ended. Calls that were sent ahead did not start, and are sent again."""
         self.release(lane)
         for attempt in lane.waiting:
             attempt.call = None
         lane.fed = 0
 
     # ------------------------------------------------------------ what comes back
-    async def _answered(
+    async def _result_of(
         self, attempt: Attempt, call: Call, answer: CallReply, *, worker: WorkerHandle
     ) -> AttemptResult:
         now = self._clock.steady()
@@ -234,7 +239,7 @@ class FunctionRunner:
         measured_ms = 0 if attempt.started_at is None else int((now - attempt.started_at) * 1000)
         claimed_ms = min(answer.wall_us // 1000, int((now - call.sent_at) * 1000))
         ran_ms = max(measured_ms, claimed_ms)
-        received, sent = (0, 0) if worker.proxy is None else worker.proxy.take()
+        received, sent = (0, 0) if worker.proxy is None else worker.proxy.take_bytes_used()
         usage = Usage(
             wall_ms=ran_ms,
             cpu_ms=answer.cpu_us // 1000,
@@ -252,9 +257,9 @@ class FunctionRunner:
         self, call: Call, answer: CallReply, worker: WorkerHandle, *, seal: Seal | None
     ) -> AttemptResult:
         if answer.kind == RAISED:
-            ending = failed(Reason.EXCEPTION, answer.text)
+            ending = failed_result(Reason.EXCEPTION, answer.text)
         elif answer.kind == NO_MEMORY:
-            ending = failed(Reason.OUT_OF_MEMORY, answer.text)
+            ending = failed_result(Reason.OUT_OF_MEMORY, answer.text)
         else:
             ending = AttemptResult(outcome=Outcome.SUCCEEDED, reason=Reason.COMPLETED, result=answer.text)
             ending.items_failed = min(answer.failed, BUNDLED_MAX)
@@ -296,7 +301,7 @@ class FunctionRunner:
             self._sweeper.remove(folder)
 
     async def _send_result(self, ending: AttemptResult, fd: int, size: int) -> None:
-        """As a file: it is too long for the report, or sealed."""
+        """Upload a result that is sealed or too long for the report."""
         ending.result = None
         if size > self._limits.result_bytes_max:
             _too_large(ending, too_large_result(size, self._limits.result_bytes_max))
@@ -315,9 +320,7 @@ class FunctionRunner:
             taken = await send_outputs(folder, self._uploader, self._limits, seal=seal)
         finally:
             self._sweeper.remove(folder)
-        taken.apply(ending)
-        for note in taken.notes:
-            call.on_output(STDERR, f"{note}\n".encode(), skipped=0)
+        taken.apply(ending, partial(call.on_output, skipped=0))
 
 
 def _too_large(ending: AttemptResult, error: str) -> None:
@@ -330,24 +333,24 @@ _READ_AT_START = ("PYTHON", "LD_", "GLIBC_", "MALLOC_", "GCONV_", "LOCPATH", "LC
 _SLOW_CORES = 0.1
 
 
-def _meddles(attempt: Attempt) -> bool:
-    """Whether the job changes how Python starts: what that breaks, or delays, is not the node's fault."""
+def _changes_startup(attempt: Attempt) -> bool:
+    """True if the job changes how Python starts: failures and delays are then not the node's fault."""
     spec = attempt.spec.spec
     if spec.dependencies or attempt.spec.limits.cpus < _SLOW_CORES:
         return True
     return any(name.startswith(_READ_AT_START) for name in spec.env)
 
 
-def _lost(attempt: Attempt, lost: Lost, worker: WorkerHandle) -> AttemptResult:
-    """The worker's end is the running call's end."""
+def _lost_result(attempt: Attempt, lost: Lost, worker: WorkerHandle) -> AttemptResult:
+    """The result of the call that was running when the worker ended."""
     ended = lost.exit
     tail = "" if attempt.log is None else attempt.log.stderr_tail
     ending = of_exit(ended, stderr_tail=tail)
     if not worker.ready and (worker.late or ended.status in (Status.EXIT, Status.SIGNAL)):
-        reason = Reason.BAD_JOB if _meddles(attempt) else Reason.NODE_ERROR
+        reason = Reason.BAD_JOB if _changes_startup(attempt) else Reason.NODE_ERROR
         why = "it took too long" if worker.late else f"{ending.error or ''} {tail[-500:]}"
-        ending = failed(reason, f"the worker could not start: {why}")
+        ending = failed_result(reason, f"the worker could not start: {why}")
     elif ended.ok:
-        ending = failed(Reason.EXCEPTION, "the function ended its process without returning")
-    ending.usage = attempt.measured(ended.usage)
+        ending = failed_result(Reason.EXCEPTION, "the function ended its process without returning")
+    ending.usage = attempt.total_usage(ended.usage)
     return ending

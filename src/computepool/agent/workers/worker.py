@@ -1,8 +1,7 @@
 """The program inside the sandbox that calls the functions of one account, one after the other.
 
-Runs as a script with the standard library, cloudpickle, values.py and bundles.py; the agent imports only the constants. It is
-started by the job's first call and may be ended at any moment. What it says is a claim of the job's: the agent
-checks every message.
+Runs as a script with the standard library, cloudpickle, values.py and bundles.py; the agent imports only the
+constants. It starts with the job's first call and may be killed at any moment. The agent trusts none of its messages.
 
 Messages are datagrams of JSON, so that each call is taken by exactly one reader: the agent keeps a copy of this
 end of the socket and can take back, by reading, the calls that are not started yet.
@@ -111,15 +110,14 @@ class Worker:
             return NO_MEMORY, "the function ran out of memory"
         except BaseException as error:  # noqa: BLE001 - SystemExit too: the function failed, not this program
             if getattr(error, "computepool_moved", False):
-                return RESULT, values.encode(
-                    None
-                )  # It goes on at another host: see sdk/runtime/checkpointing.py.
+                # It continues on another host: see sdk/runtime/checkpointing.py.
+                return RESULT, values.encode(None)
             return RAISED, _traceback(error)
 
     def _call_each(self, target: Callable[..., Any], data: bytes, *, allow_pickle: bool) -> tuple[str, str]:
         """The items of a bundle, one by one: each has its own value or traceback.
 
-        The text is the same wherever the items do the same, because it is what two nodes' results are compared by: so it
+        The text is the same wherever the items do the same, because it is used to compare results of two nodes: so it
         says nothing of times, and addresses in tracebacks are left out. Running out of memory ends all of it.
         """
         items = bundles.unpack(data)
@@ -127,7 +125,7 @@ class Worker:
             os.environ.pop(name, None)
         os.environ["COMPUTEPOOL_MOVES"] = ""
         parts: list[str] = []
-        told = time.perf_counter_ns()
+        shown_at = time.perf_counter_ns()
         for item in items:
             try:
                 args, kwargs = _arguments(item, allow_pickle=allow_pickle)
@@ -143,8 +141,8 @@ class Worker:
             self._mend_streams()
             if os.getcwd() != self._home:
                 os.chdir(self._home)
-            if time.perf_counter_ns() - told > _PROGRESS_GAP_NS:
-                told = time.perf_counter_ns()
+            if time.perf_counter_ns() - shown_at > _PROGRESS_GAP_NS:
+                shown_at = time.perf_counter_ns()
                 self._streams["stdout"].write(f"::progress {len(parts) / len(items):.4f}\n")
         if os.listdir(self._outputs):
             shutil.rmtree(self._outputs, ignore_errors=True)
@@ -177,7 +175,7 @@ class Worker:
         return True
 
     def _mend_streams(self) -> None:
-        """Flush what was printed, and give the next call streams that work, whatever this one did to them."""
+        """Flush output, and restore working streams for the next call."""
         for number, name in enumerate(_STREAMS, start=1):
             stream = getattr(sys, name)
             with contextlib.suppress(Exception):  # It may be closed, or anything at all.
@@ -208,7 +206,7 @@ def _unpickle(source: Any) -> Any:
 
 
 def _arguments(data: bytes, *, allow_pickle: bool) -> Any:
-    """Pickled, or the arguments by position as one encoded list: who must not pickle can call functions too."""
+    """Pickled arguments, or one encoded list of positional arguments for submitters that must not pickle."""
     if data[:1] == b"[":
         return values.decode(data.decode(), allow_pickle=allow_pickle), {}
     return importlib.import_module("pickle").loads(data)
@@ -225,7 +223,7 @@ def _bytes(source: Any) -> bytes:
 
 
 def _traceback(error: BaseException) -> str:
-    """As the interpreter prints it, without the frames of this program, and cut in the middle if it is long."""
+    """The traceback without this program's frames, cut in the middle if it is long."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
         frames = frames.tb_next

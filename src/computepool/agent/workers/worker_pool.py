@@ -1,4 +1,4 @@
-"""Starts warm workers, keeps the idle ones for a while, and ends them."""
+"""Starts warm workers, keeps idle ones for a while, and ends them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from computepool.agent.packages.provisions import Provision, Provisions
 from computepool.agent.sandbox.base import Status
 from computepool.agent.storage.artifacts import ArtifactCache
 from computepool.agent.storage.folders import WorkFolders
-from computepool.agent.storage.sweeper import Sweeper
 from computepool.agent.workers.workers import OUTPUT_FILE_MAX, WorkerHandle, channel_pair, output_file
 
 _CHANNEL_FD = 3
@@ -30,7 +29,6 @@ class WorkerPool:
         provisions: Provisions,
         cache: ArtifactCache,
         *,
-        sweeper: Sweeper,
         folders: WorkFolders,
         clock: AgentClock,
         limits: AgentLimits,
@@ -38,7 +36,6 @@ class WorkerPool:
         self._job_environment = job_environment
         self._provisions = provisions
         self._cache = cache
-        self._sweeper = sweeper
         self._folders = folders
         self._clock = clock
         self._limits = limits
@@ -54,7 +51,7 @@ class WorkerPool:
     ) -> WorkerHandle:
         """A worker for `key`, warm if there is one. It is the caller's until `give_back`.
 
-        `note`: told in a sentence what takes its time.
+        `note`: receives a progress message.
         """
         idle = self._idle.get(key, [])
         worker = idle.pop() if idle else await self._start(key, cpu_ids, note=note)
@@ -69,7 +66,7 @@ class WorkerPool:
         return idle[-1].cpu_ids if idle else ()
 
     def give_back(self, worker: WorkerHandle) -> None:
-        """Keeps it for the next call if it is idle, healthy and not worn out."""
+        """Keep it for the next call if it is idle, healthy and below its limits."""
         self._in_use.discard(worker)
         if not worker.alive:
             self._clean_up(worker)
@@ -89,7 +86,7 @@ class WorkerPool:
         )
 
     def patrol(self) -> None:
-        """Enforce limits on all, and end those that nobody used for a while."""
+        """Enforce limits on all workers, and end those that were idle for too long."""
         oldest_allowed = self._clock.steady() - self._limits.worker_idle_s
         for worker in list(self._all):
             worker.patrol(self._limits.output_bytes_max + OUTPUT_FILE_MAX)
@@ -111,15 +108,13 @@ class WorkerPool:
             await place_inputs(self._cache, key.inputs, workdir)
             proxy = await self._job_environment.open_network(key.net, label=f"a worker of {key.account}")
             worker = self._spawn(key, workdir, provision, proxy=proxy, cpu_ids=cpu_ids)
-            worker.proxy = proxy
         except BaseException:
             if proxy is not None:
                 proxy.close()
             self._provisions.release(provision)
-            self._sweeper.remove(workdir)
+            self._folders.remove(workdir)
             raise
         self._all[worker] = provision
-        worker.on_closed = lambda: self._on_closed(worker)
         return worker
 
     def _spawn(
@@ -173,11 +168,13 @@ class WorkerPool:
             theirs=theirs,
             files=files,
             workdir=workdir,
+            proxy=proxy,
             clock=self._clock,
+            on_closed=self._on_closed,
         )
 
     def _make_room(self) -> None:
-        """An idle worker of another kind makes place; busy ones stay, because the hub reserved room for them."""
+        """End the longest idle worker if there are too many; busy ones stay, because the hub reserved room for them."""
         if len(self._all) < self._limits.workers_max:
             return
         idle = [worker for workers in self._idle.values() for worker in workers]
@@ -201,4 +198,4 @@ class WorkerPool:
             return
         self._provisions.release(self._all.pop(worker))
         self._idle = {key: workers for key, workers in self._idle.items() if workers}
-        self._sweeper.remove(worker.workdir)
+        self._folders.remove(worker.workdir)

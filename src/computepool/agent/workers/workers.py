@@ -1,7 +1,7 @@
-"""Warm workers: sandboxed Python processes that call functions, and the pool that keeps them.
+"""Warm workers: the agent's side of sandboxed Python processes that call functions.
 
-A worker serves one account, one set of limits, packages, variables and cards, and never another. Everything it
-sends is a stranger's claim and is checked here.
+A worker serves one account with one set of limits, packages, variables and cards, and never another. Everything it sends
+is untrusted and checked here.
 """
 
 from __future__ import annotations
@@ -47,22 +47,24 @@ _READ_MAX = 8 * MIB
 OUTPUT_FILE_MAX = 32 * MIB
 #: Answers handled before the event loop gets its turn again.
 _BURST = 256
-#: How long a call may be with a worker that ended and still be taken for one that nobody read: a function can
+#: How long a call may have been with a worker that ended and still count as unread: a function can
 #: change its worker so that the next call is looked at and left where it was.
 _UNREAD_S = 10.0
 _NUMBER_MAX = 2**53
 #: When a call cannot be left as a file: a function took its name, or the folder away.
 _IN_THE_WAY = (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError)
 #: How long a worker may take to end after its channel was closed, before that was a function's doing. A busy machine
-#: takes seconds to end one, and who is called a cheat for that is told so in place of how the job ended.
+#: takes seconds to end one, and a false accusation would hide how the job ended.
 _SILENT_S = 10.0
 _NOT_TAKEN = Exit(status=Status.CANCELLED, code=-1, usage=ProcessUsage())
-_VANISHED = Exit(status=Status.SANDBOX_ERROR, code=-1, usage=ProcessUsage(), detail="the worker did not die")
+_VANISHED = Exit(
+    status=Status.SANDBOX_ERROR, code=-1, usage=ProcessUsage(), detail="the worker could not be killed"
+)
 
 
 class OnOutput(Protocol):
     def __call__(self, stream: str, data: bytes, *, skipped: int) -> None:
-        """`skipped`: how many more bytes were written that nobody read."""
+        """`skipped`: how many more bytes were written but not read."""
 
 
 class CallReply(NamedTuple):
@@ -92,6 +94,7 @@ class Call:
     #: The digest of the function that this message brings along, if it does.
     brings: str | None
     on_output: OnOutput
+    on_ready: Callable[[], None]  #: the worker, which was starting when the call was sent, begins with it
     sent_at: float = 0.0
 
 
@@ -107,7 +110,9 @@ class WorkerHandle:
         theirs: socket.socket,
         files: tuple[int, int],
         workdir: Path,
+        proxy: EgressProxy | None,
         clock: AgentClock,
+        on_closed: Callable[[WorkerHandle], None],
     ) -> None:
         self.key = key
         self.workdir = workdir
@@ -118,13 +123,11 @@ class WorkerHandle:
         self.last_call_s: float | None = None
         self.functions: set[str] = set()
         self.ended: Exit | None = None
-        self.proxy: EgressProxy | None = None  #: of those that listed hosts; closed with the worker
-        self.cheated = (
-            False  #: the function in it spoke to the agent in the worker's name, or kept it from speaking
-        )
+        self.proxy = proxy  #: for jobs that listed hosts; closed with the worker
+        #: The function in it spoke to the agent in the worker's name, or kept it from speaking.
+        self.cheated = False
         self.late = False  #: it was ended because it was not ready in time
-        self.on_ready: Callable[[], None] | None = None
-        self.on_closed: Callable[[], None] | None = None
+        self._on_closed = on_closed
         self._process = process
         self._pinned: tuple[tuple[int, ...], float] = ((), 0.0)
         self._channel = channel
@@ -146,7 +149,7 @@ class WorkerHandle:
 
     @property
     def willing(self) -> bool:
-        """Whether it can be given calls at all."""
+        """True if it can take calls at all."""
         return self.ended is None and not self.cheated and self._silent_since is None
 
     @property
@@ -155,7 +158,7 @@ class WorkerHandle:
 
     @property
     def sent(self) -> int:
-        """Calls that were sent and not answered, the running one included."""
+        """The number of unanswered calls, including the running one."""
         return len(self._calls)
 
     def next_seq(self) -> int:
@@ -163,7 +166,7 @@ class WorkerHandle:
         return self._seq
 
     def send(self, call: Call) -> bool:
-        """False when the worker has enough to do for now, has no room for it, or is gone."""
+        """Send a call; False if the worker is busy, has no room for it, or is gone."""
         if not self.willing:
             return False
         message = call.message
@@ -192,7 +195,7 @@ class WorkerHandle:
         return True
 
     def lose(self, call: Call) -> None:
-        """Let a call end as this worker does, which cannot take it and never took one."""
+        """End a call like this worker, which cannot take it and never took one."""
         if self.ended is not None:
             call.future.set_result(Lost(self.ended, started=True))
             return
@@ -201,12 +204,12 @@ class WorkerHandle:
             self.kill(Status.DISK_LIMIT)
 
     def recall(self, *, but: Call | None) -> list[Call]:
-        """Take back the calls that are not started. What this end reads, the worker cannot read any more.
+        """Take back calls that have not started, by reading them from the worker's end of the channel.
 
-        `but`: the one that somebody waits for goes to the worker again, should it not have read even that.
+        `but`: the awaited call, which is sent again if the worker had not read it.
         """
         if self.ended is not None:
-            return []  # those were told that they are lost
+            return []  # they were reported as lost
         calls = [self._calls.pop() for _ in range(min(self._take_back(), len(self._calls)))]
         for call in calls:
             if call.brings is not None:
@@ -221,7 +224,7 @@ class WorkerHandle:
         return calls[::-1]
 
     def _take_back(self) -> int:
-        """How many messages the worker had not read."""
+        """Read back messages that the worker has not read; returns how many."""
         back = 0
         with contextlib.suppress(BlockingIOError, ConnectionError):
             while self._theirs.recv(FRAME_MAX + 1, socket.MSG_DONTWAIT):
@@ -233,14 +236,19 @@ class WorkerHandle:
         if self.ended is None:
             self._process.kill(status)
 
+    def give_up(self) -> None:
+        """End a worker that was not ready in time."""
+        self.late = True
+        self.kill(Status.SANDBOX_ERROR)
+
     def stop_call(self, call: Call, status: Status) -> None:
-        """Only by ending the worker, but not the next call in its place."""
+        """Stop this call, but not the next one, by ending the worker."""
         self._on_answers()
         if not call.future.done():
             self.kill(status)
 
     def patrol(self, output_max: int) -> None:
-        """`output_max`: bytes that each file with its output may take on the disk, which its size need not say."""
+        """`output_max`: the disk usage allowed for each output file, which may differ from its size."""
         if self.ended is not None:
             return
         if max(os.fstat(fd).st_blocks for fd in self._files) * 512 > output_max:
@@ -250,7 +258,7 @@ class WorkerHandle:
         if not self.alive or self.cheated or self._silent_since is None:
             return
         if self._clock.steady() - self._silent_since > _SILENT_S:
-            self._end_cheating("closed its channel and does not end")
+            self._end_cheating("closed its channel and did not exit")
 
     @property
     def process(self) -> Process | None:
@@ -261,7 +269,7 @@ class WorkerHandle:
         return self._pinned[0]
 
     def pin(self, cpu_ids: tuple[int, ...], cores: float) -> None:
-        """Free where it is there already, as between the calls of a lane, and mostly between lanes."""
+        """Costs nothing if the worker is pinned there already."""
         if (cpu_ids, cores) != self._pinned and self.ended is None:
             self._pinned = (cpu_ids, cores)
             self._process.pin(cpu_ids, cpus=cores)
@@ -289,15 +297,15 @@ class WorkerHandle:
                 self._fall_silent()
                 return
             if not self._on_answer(data):
-                self._end_cheating("sent something that is no answer")
+                self._end_cheating("sent an invalid reply")
 
     def _fall_silent(self) -> None:
-        """Its end of the channel is closed. At some levels that is how an end begins, so it may be one."""
+        """The worker closed its end of the channel, which may be the first sign of its end."""
         if self._silent_since is None:
             self._silent_since = self._clock.steady()
 
     def _end_cheating(self, how: str) -> None:
-        _log.warning("a worker of %s %s; it is ended", self.key.account, how)
+        _log.warning("a worker of %s %s; killing it", self.key.account, how)
         self.cheated = True
         self._loop.remove_reader(self._channel.fileno())
         self._process.kill(Status.CANCELLED)
@@ -312,8 +320,8 @@ class WorkerHandle:
                 return False  # A second one would restart the clock of the call that runs.
             self.ready = True
             self._last_answer_at = self._clock.steady()
-            if self.on_ready is not None:
-                self.on_ready()
+            if self._calls:
+                self._calls[0].on_ready()
             return True
         if not self._calls or self._calls[0].seq != seq:
             return False
@@ -330,7 +338,7 @@ class WorkerHandle:
         return True
 
     def poll_output(self) -> None:
-        """Hand over what the running call has written up to now.
+        """Hand over what the running call has written so far.
 
         Sizes are taken first and answers second: what lies between the end of the last answered call and those
         sizes was then written by the first call that has no answer yet.
@@ -352,7 +360,7 @@ class WorkerHandle:
             start = self._read_to[index]
             if end <= start:
                 continue
-            # The rest of a flood only counts; nobody would keep it.
+            # The rest of a flood is only counted.
             data = os.pread(fd, min(end - start, _READ_MAX), start)
             self._read_to[index] = end
             if self._calls and data:
@@ -382,13 +390,12 @@ class WorkerHandle:
         for place, call in enumerate(calls):
             if not call.future.done():
                 call.future.set_result(Lost(ended, started=started and place == 0))
-        if self.on_closed is not None:
-            self.on_closed()
+        self._on_closed(self)
 
     def _died_before_the_call(self) -> bool:
-        """Whether even the first call was sent to a worker that was dead already, which nobody had noticed.
+        """True if even the first call was sent to a worker that had already died unnoticed.
 
-        Not said of one that never served: what it was started for may be what ended it, and would again.
+        Never true of a worker that served no call: its first call may have killed it, and would again.
         """
         if not self.served or not self._calls or self._take_back() < len(self._calls):
             return False
@@ -408,7 +415,7 @@ def channel_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def output_file(folder: Path) -> int:
-    """A nameless file for standard output or error of a worker.
+    """An unnamed file for the standard output or error of a worker.
 
     Not a pipe: with a file, its size at the end of a call says exactly which bytes that call wrote, however quickly
     the next one starts. Others may write it, so that a program may open /dev/stdout.
@@ -421,7 +428,7 @@ def output_file(folder: Path) -> int:
 
 
 def _parse(data: bytes) -> tuple[int, CallReply, list[int]] | None:
-    """None for anything but an answer of exactly the expected shape."""
+    """Parse a reply; None unless it has exactly the expected shape."""
     try:
         seq, kind, text, wall_us, cpu_us, rss_kb, outputs, stdout, stderr, failed = json.loads(data)
     except (ValueError, TypeError, RecursionError):

@@ -83,13 +83,13 @@ def _status(folder: Path) -> dict[str, Any] | None:
 
 
 def _explain(config: AgentConfig, known: Identity, status: dict[str, Any] | None, *, now: bool) -> None:
-    from computepool.agent.hub_link.departure import unreported
+    from computepool.agent.hub_link.departure import count_unreported
 
     running = 0 if status is None else len(status["running"]) + status["waiting"]
     if running:
         then = "are given back and run elsewhere" if now else "end first; --now gives them back instead"
         output.note(f"{counted(running, 'job')} {then}.")
-    if status is None and (late := unreported(config.outbox_dir)):
+    if status is None and (late := count_unreported(config.outbox_dir)):
         output.note(
             f"The hub has not had {counted(late, 'bundle')} of results yet, and will not pay them: start the node once more "
             "to send them first."

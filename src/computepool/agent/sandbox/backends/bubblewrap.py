@@ -39,7 +39,7 @@ class BubblewrapSandbox:
     level = Level.NAMESPACE
 
     def __init__(self, config: SandboxConfig) -> None:
-        if not seccomp.supported():
+        if not seccomp.is_supported():
             raise SandboxError(f"there is no seccomp filter for {os.uname().machine}")
         self._config = config
         self._bwrap = shutil.which("bwrap", path="/usr/local/bin:/usr/bin:/bin") or ""
@@ -47,9 +47,8 @@ class BubblewrapSandbox:
         self._interior = Interior(config.runtime)
         etc = etc_folder(config.cache_dir, self._interior.runtime, uid=_NOBODY)
         self._fixed = [*_ISOLATION, *_system_mounts(self._interior.system(etc))]
-        self._pool = SlotPool(
-            config, Footprint(pids=3, processes=3)
-        )  # the launcher, bubblewrap's monitor and its init
+        # The launcher, bubblewrap's monitor and its init
+        self._pool = SlotPool(config, Footprint(pids=3, processes=3))
 
     @property
     def limits_kind(self) -> str:
@@ -98,7 +97,7 @@ class BubblewrapSandbox:
             }
 
             def read_ending(wait_status: int) -> ProcessExit:
-                return _read_ending(wait_status, status) or self._interior.not_started(
+                return _read_ending(wait_status, status) or self._interior.start_failure(
                     argv[0], workdir=workdir, policy=policy, otherwise=_FAILED
                 )
 
@@ -120,24 +119,15 @@ class BubblewrapSandbox:
             yield from ("--ro-bind", str(outside), inside)
         for node in policy.gpus:
             yield from ("--dev-bind", node, node)
-        yield from (
-            "--bind",
-            str(workdir),
-            WORK,
-            "--chdir",
-            WORK,
-            "--remount-ro",
-            "/",
-            "--remount-ro",
-            "/dev",
-        )
+        yield from ("--bind", str(workdir), WORK, "--chdir", WORK)
+        yield from ("--remount-ro", "/", "--remount-ro", "/dev")
         for name, value in self._interior.env(policy).items():
             yield from ("--setenv", name, value)
         yield from ("--seccomp", str(_SECCOMP_FD), "--json-status-fd", str(_STATUS_FD))
 
 
 def _read_ending(wait_status: int, status_fd: int) -> ProcessExit | None:
-    """How the job ended; None if it never began: then bubblewrap has left no note of its exit code."""
+    """How the job ended; None if it never started, because then bubblewrap recorded no exit code."""
     if b'"exit-code"' not in os.pread(status_fd, 4096, 0):
         return None
     ending = read_wait_status(wait_status)

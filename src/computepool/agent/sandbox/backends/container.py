@@ -1,8 +1,8 @@
-"""Level `container`: the job in a container that runc makes, the program that Docker and podman start theirs with.
+"""Level `container`: the job runs in a container made by runc, the program behind Docker and podman.
 
-Owns what is runc's own beside gvisor.py, which starts jobs in the same way. Not the engines themselves: they add a daemon
-or a monitor, a cgroup of their own and 150 ms to each start, Docker cannot hand a job the descriptors that workers need,
-and what separates the job from the host is runc's in any case. It runs without root, with the slot's uid.
+Owns what differs from gvisor.py, which starts jobs in the same way. It does not use the engines: they add a daemon or a
+monitor, a cgroup of their own and 150 ms to each start, Docker cannot pass on the descriptors that workers need, and the
+isolation is runc's in any case. It runs without root, with the slot's uid.
 """
 
 from __future__ import annotations
@@ -11,29 +11,22 @@ import functools
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from computepool.agent.sandbox.backends.gvisor import (
-    LOG_FD,
-    BundleProcess,
-    GvisorSandbox,
-    read_ending_with_log,
-)
-from computepool.agent.sandbox.backends.runsc import Missing, Runsc
+from computepool.agent.sandbox.backends.gvisor import LOG_FD, GvisorSandbox, read_ending_with_log
+from computepool.agent.sandbox.backends.runsc import Missing, Runsc, ask
 from computepool.agent.sandbox.base import SandboxPolicy
 from computepool.agent.sandbox.interior import hidden_files
 from computepool.agent.sandbox.slots import Footprint
-from computepool.agent.sandbox.supervise import ProcessExit
+from computepool.agent.sandbox.supervise import ProcessExit, SlotProcess
 from computepool.core.isolation import Level
 
 #: Where engines put it.
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _FIX = "install runc, which comes with Docker and with podman: sudo apt install runc"
 _OLDEST = (1, 1)
-_ANSWER_S = 10.0
 #: Exit code of runc when it could not start the job; the job's own may be the same, but then its log is empty.
 _NOT_STARTED = 1
 #: The first process of a container ignores the signals that it sends itself; so the job is the second.
@@ -54,7 +47,7 @@ class ContainerSandbox(GvisorSandbox):
     level = Level.CONTAINER
     #: runc waits beside the job, with some ten threads.
     footprint = Footprint(pids=32, processes=3, memory_mb=32, limits_inside=True)
-    process = BundleProcess
+    process = SlotProcess
     doubtful = _SHELL_SAYS
     _ways = "rootless"
 
@@ -66,7 +59,7 @@ class ContainerSandbox(GvisorSandbox):
         return "that was never tried"
 
     def _adapt(self, spec: dict[str, Any], uid: int) -> None:
-        """A user namespace in which the slot's uid is called 0 and is nobody: it has no capability there."""
+        """Add a user namespace in which the slot's uid is 0 without any capabilities."""
         process = spec["process"]
         process["args"] = [*_INIT, *process["args"]]
         for limit in process["rlimits"]:
@@ -88,7 +81,7 @@ class ContainerSandbox(GvisorSandbox):
                 mount["options"] = [*mount["options"], "ro"]
 
     def _fds(self, policy: SandboxPolicy) -> Mapping[int, int | None]:
-        """runc passes on all up to a number: what is missing between them is /dev/null."""
+        """runc passes on all descriptors up to a number; gaps are filled with /dev/null."""
         last = max(policy.fds, default=_FIRST_FD - 1)
         return dict.fromkeys(range(_FIRST_FD, last + 1)) | dict(policy.fds)
 
@@ -103,13 +96,10 @@ class ContainerSandbox(GvisorSandbox):
 
 @functools.lru_cache(maxsize=4)
 def _judge(path: str) -> Runsc | Missing:
-    try:
-        ran = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, timeout=_ANSWER_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
+    said = ask(path, "--version")
+    if not said:
         return Missing(f"{path} does not run", _FIX)
-    found = re.search(r"version (\d+)\.(\d+)\S*", ran.stdout)
+    found = re.search(r"version (\d+)\.(\d+)\S*", said)
     if found is None or (int(found[1]), int(found[2])) < _OLDEST:
         return Missing(f"{path} is older than {'.'.join(map(str, _OLDEST))}", _FIX)
     return Runsc(path, found[0].removeprefix("version "))

@@ -1,9 +1,9 @@
-"""Level `gvisor`: the job runs on a kernel of its own in user space (runsc), never on the host's.
+"""Level `gvisor`: the job runs on a user-space kernel of its own (runsc), never on the host's.
 
 Owns how a job is started with runsc and how its end is read. runsc runs rootless with the uid of the slot, inside the
 slot's cgroup like every other backend: limits, freezing and killing are the slot's. `runsc kill` and `runsc delete` are
-not needed: everything of a sandbox is a process of the slot or a file in one folder, and the slot ends its processes
-in milliseconds, where those two commands take 80.
+not needed: a sandbox consists of processes of the slot and files in one folder, and the slot kills its processes in
+milliseconds, where those two commands take 80.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import contextlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from computepool.agent.hardware import driver
 from computepool.agent.sandbox import cgroups, launcher
 from computepool.agent.sandbox.backends import runsc, seccomp
 from computepool.agent.sandbox.base import Limits, Network, Probe, SandboxError, SandboxPolicy, Status
@@ -23,7 +24,7 @@ from computepool.agent.sandbox.interior import WORK, Interior, etc_folder
 from computepool.agent.sandbox.scratch import give, remove_tree, require_reachable
 from computepool.agent.sandbox.selftest import isolation_evidence
 from computepool.agent.sandbox.selftest.probing import run_true
-from computepool.agent.sandbox.slots import Footprint, SandboxConfig, Slot, SlotPool, check_command
+from computepool.agent.sandbox.slots import Footprint, SandboxConfig, SlotPool, check_command
 from computepool.agent.sandbox.supervise import ProcessExit, SlotProcess, read_wait_status
 from computepool.core.isolation import Level
 
@@ -37,17 +38,27 @@ _NOT_STARTED = 128
 _names = itertools.count()
 
 
+class _GvisorProcess(SlotProcess):
+    def _resident_bytes(self) -> int:
+        slot = self._open_slot()
+        return (
+            isolation_evidence.memory_bytes(slot.descendants())
+            if slot.cgroup is None
+            else super()._resident_bytes()
+        )
+
+
 class GvisorSandbox:
     """Implements base.Sandbox. container.py starts its jobs in the same way, with another program."""
 
     level: Level = Level.GVISOR
     footprint = _FOOTPRINT
-    process: type[BundleProcess]
+    process: type[SlotProcess] = _GvisorProcess
     #: Exit codes that may mean that the job never began.
     doubtful: tuple[int, ...] = ()
 
     def __init__(self, config: SandboxConfig) -> None:
-        if not seccomp.supported():
+        if not seccomp.is_supported():
             raise SandboxError(f"there is no seccomp filter for {os.uname().machine}")
         self._config = config
         self._found = self._find()
@@ -106,7 +117,7 @@ class GvisorSandbox:
                 ending = self._read_ending(wait_status, log)
                 if ending is not None and ending.code not in self.doubtful:
                     return ending
-                found = self._interior.not_started(
+                found = self._interior.start_failure(
                     argv[0], workdir=workdir, policy=policy, otherwise=_failure(log, policy)
                 )
                 return found if ending is None or found.code == ending.code else ending
@@ -127,7 +138,7 @@ class GvisorSandbox:
 
     @contextlib.contextmanager
     def _new_folder(self) -> Iterator[Path]:
-        """For the bundle and the state of one job; removed if the block fails, else by its process."""
+        """A folder for one job's bundle and state; removed if the block fails, otherwise by its process."""
         folder = self._runs / str(next(_names))
         folder.mkdir(mode=0o700)
         try:
@@ -158,13 +169,13 @@ class GvisorSandbox:
         return runsc.find()
 
     def cards_reason(self) -> str:
-        """Why jobs get no cards here; nothing if they do."""
+        """Why jobs get no cards here; empty if they do."""
         if isinstance(self._found, runsc.Missing):
             return self._found.reason
-        return runsc.nvproxy_reason(self._found.path, _nvidia_driver())
+        return runsc.nvproxy_reason(self._found.path, driver.version())
 
     def _adapt(self, spec: dict[str, Any], uid: int) -> None:
-        """Change what is special about a job of this uid on the host."""
+        """Adapt the configuration to the host uid of the job."""
 
     def _fds(self, policy: SandboxPolicy) -> Mapping[int, int | None]:
         return policy.fds
@@ -181,48 +192,8 @@ class GvisorSandbox:
         return read_ending_with_log(wait_status, log, not_started=_NOT_STARTED)
 
 
-class BundleProcess(SlotProcess):
-    """Removes the folder of its job when everything has ended."""
-
-    def __init__(
-        self,
-        pool: SlotPool,
-        slot: Slot,
-        *,
-        limits: Limits,
-        workdir: Path,
-        read_ending: Callable[[int], ProcessExit],
-        folder: Path,
-    ) -> None:
-        super().__init__(pool, slot, limits=limits, workdir=workdir, read_ending=read_ending)
-        self._folder = folder
-
-    def close(self) -> None:
-        super().close()
-        remove_tree(self._folder)
-
-
-class _GvisorProcess(BundleProcess):
-    def _resident_bytes(self) -> int:
-        slot = self._open_slot()
-        return (
-            isolation_evidence.memory_bytes(slot.descendants())
-            if slot.cgroup is None
-            else super()._resident_bytes()
-        )
-
-
-GvisorSandbox.process = _GvisorProcess
-
-
-def _nvidia_driver() -> str:
-    with contextlib.suppress(OSError):
-        return Path("/sys/module/nvidia/version").read_text().strip()
-    return ""
-
-
 def read_ending_with_log(wait_status: int, log: int, *, not_started: int) -> ProcessExit | None:
-    """How the job ended; None if it never began: then the program has said why in its log."""
+    """How the job ended; None if it never started, in which case the log says why."""
     ending = read_wait_status(wait_status)
     if ending.status is Status.EXIT and ending.code == not_started and _last_error(log):
         return None
@@ -242,7 +213,7 @@ def _last_error(log: int) -> str:
 
 
 def _failure(log: int, policy: SandboxPolicy) -> str:
-    """It does not say what it could not mount."""
+    """The error with missing mounts, which runsc does not name."""
     missing = [str(path) for path in policy.mounts if not path.exists()]
     return _last_error(log) + (f" (missing: {', '.join(missing)})" if missing else "")
 

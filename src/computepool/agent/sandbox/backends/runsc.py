@@ -1,4 +1,4 @@
-"""The program runsc (gVisor): where it is, whether it is new enough, and the bundle that it runs a job from.
+"""The program runsc (gVisor): its path, its version check, and the bundle from which it runs a job.
 
 Owns the flags and the OCI configuration. Knows nothing of slots or of how a job ends.
 """
@@ -78,19 +78,20 @@ def find() -> Runsc | Missing:
 
 @functools.lru_cache(maxsize=16)
 def _judge(path: str, modified_ns: int) -> Runsc | str:
-    """What this file is; asked once for each content. A text says why it will not do."""
-    found = re.search(r"\b(20\d{6})\b", _answer(path, "--version"))
+    """The program, or the reason why it is not usable. Cached by path and modification time."""
+    found = re.search(r"\b(20\d{6})\b", ask(path, "--version"))
     if found is None:
         return f"{path} does not tell its version"
     release = found.group(1)
     if release < OLDEST:
         return f"{path} is of {release[:4]}, and 2024 is the oldest that will do"
-    if "systrap" not in _answer(path, "help", "platforms").split():
+    if "systrap" not in ask(path, "help", "platforms").split():
         return f"{path} has no platform systrap"
     return Runsc(path, release)
 
 
-def _answer(*command: str) -> str:
+def ask(*command: str) -> str:
+    """What a program prints; empty if it does not run."""
     try:
         ran = subprocess.run(
             command, capture_output=True, text=True, timeout=_ANSWER_S, check=False, stdin=subprocess.DEVNULL
@@ -101,10 +102,10 @@ def _answer(*command: str) -> str:
 
 
 def nvproxy_reason(path: str, driver: str) -> str:
-    """Why this runsc does not pass on the cards of this driver; nothing if it does. It knows exact versions only."""
+    """Why this runsc cannot pass on cards of this driver; empty if it can. It supports exact versions only."""
     if not driver:
         return "there is no NVIDIA driver, and runsc passes on no other cards"
-    known = _answer(path, "nvproxy", "list-supported-drivers").split()
+    known = ask(path, "nvproxy", "list-supported-drivers").split()
     if driver in known:
         return ""
     newest = max(known, key=_version, default="none at all")

@@ -85,7 +85,7 @@ _INT = 0xFFFF_FFFF
 _Instruction = tuple[int, int, int, int]
 
 
-def supported() -> bool:
+def is_supported() -> bool:
     return platform.machine() in ARCHES
 
 
@@ -96,7 +96,7 @@ def program(machine: str | None = None) -> bytes:
 
 
 def oci(machine: str | None = None) -> dict[str, Any]:
-    """The same filter in the words of a container's configuration, for gVisor to apply to the job's calls.
+    """The same filter as an OCI configuration, which gVisor applies to the job's calls.
 
     gVisor always refuses with EPERM, whatever errno the configuration names. A call that only a tracer could let
     through fails with ENOSYS where there is none: that is what clone3 needs, and ptrace is refused.
@@ -138,11 +138,11 @@ def _instructions(arch: Arch) -> Iterator[_Instruction]:
     # see them.
     yield (_JEQ, 0, 1, _CLONE3)
     yield _refuse(errno.ENOSYS)
-    yield from _checked_arguments(arch)
+    yield from _check_arguments(arch)
     yield (_RET, 0, 0, _ALLOW)
 
 
-def _checked_arguments(arch: Arch) -> Iterator[_Instruction]:
+def _check_arguments(arch: Arch) -> Iterator[_Instruction]:
     yield (_JEQ, 0, 4, arch.clone)
     yield (_LOAD, 0, 0, _ARG0)
     yield (_JSET, 0, 1, CLONE_NEW_MASK)

@@ -1,4 +1,4 @@
-"""Carrying a runtime from one node to another as a tar file. What arrives is read again before it gets its name."""
+"""Exports a runtime to a tar file and imports it on another node, where it is verified before use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DIGEST_LENGTH = 64
 
 
 def write(made: Runtime, file: Path) -> None:
-    """The same bytes for the same runtime. Everything is below one folder that is called by the digest."""
+    """Write a reproducible archive with everything below one folder named by the digest."""
     made.verify()
     with tarfile.open(file, "w", format=tarfile.GNU_FORMAT) as archive:
         for path in sorted(made.root.rglob("*")):
@@ -34,17 +34,17 @@ def write(made: Runtime, file: Path) -> None:
 
 
 def read(cache_dir: Path, file: Path, wish: RuntimeRecipe) -> Runtime:
-    """Unpack a runtime, check it, and use it from now on; SandboxError says what is wrong with it."""
+    """Unpack, verify and activate a runtime. Raises SandboxError if it is not usable."""
     store = runtime.open_store(cache_dir)
-    with runtime.locked(store), runtime.building_folder(store) as building:
+    with runtime.lock(store), runtime.building_folder(store) as building:
         try:
             with tarfile.open(file, "r:") as archive:
                 claimed = _unpack(archive, building)
         except (tarfile.TarError, ValueError, OSError) as error:
-            raise SandboxError(f"{file} is no exported runtime: {error}") from error
+            raise SandboxError(f"{file} is not an exported runtime: {error}") from error
         found = manifest.summarise(building).digest
         if found != claimed:
-            raise SandboxError(f"{file} was changed on its way: it says {claimed[:12]} and is {found[:12]}")
+            raise SandboxError(f"{file} was changed: it claims digest {claimed[:12]} and has {found[:12]}")
         made = runtime.load(store, found) or runtime.adopt(store, building)
         runtime.load_chosen(store, wish, made.digest)
         (store / runtime.CHOSEN).write_text(f"{made.digest}\n")
@@ -52,7 +52,7 @@ def read(cache_dir: Path, file: Path, wish: RuntimeRecipe) -> Runtime:
 
 
 def _unpack(archive: tarfile.TarFile, target: Path) -> str:
-    """Files, folders and links and nothing else, never through a link; the name of the folder that they are in."""
+    """Unpack only files, folders and links, never through a link; returns the name of the top folder."""
     names = set()
     for member in archive:
         digest, *parts = check_name(member.name)
@@ -61,7 +61,7 @@ def _unpack(archive: tarfile.TarFile, target: Path) -> str:
             continue
         path = target.joinpath(*parts)
         if any((target / parent).is_symlink() for parent in Path(*parts).parents):
-            raise ValueError(f"{member.name} lies behind a link")
+            raise ValueError(f"{member.name} is behind a link")
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         if member.isdir():
             path.mkdir(mode=0o755, exist_ok=True)
@@ -73,7 +73,7 @@ def _unpack(archive: tarfile.TarFile, target: Path) -> str:
         else:
             raise ValueError(f"{member.name} is neither a file nor a folder nor a link")
     if len(names) != 1 or len(digest := names.pop()) != _DIGEST_LENGTH:
-        raise ValueError("its files are not in one folder called by a digest")
+        raise ValueError("its files are not in one folder named by a digest")
     return digest
 
 

@@ -1,4 +1,4 @@
-"""Shared libraries that a program needs, and their places on this machine: read from the files, without running them.
+"""Shared libraries that a program needs, and their paths on this machine: read from ELF files, without running them.
 
 Owns the reading of ELF headers (64 bits, little-endian: every machine that a node runs on) and the loader's search.
 """
@@ -32,7 +32,7 @@ class ElfNeeds:
 
 
 def needs(path: Path) -> ElfNeeds | None:
-    """What the file needs; None if it is no ELF file or not a whole one."""
+    """What the file needs; None if it is not a complete ELF file."""
     with path.open("rb") as opened:
         if os.fstat(opened.fileno()).st_size < 64 or opened.read(len(_MAGIC)) != _MAGIC:
             return None
@@ -71,14 +71,14 @@ def _read(data: mmap.mmap, path: Path) -> ElfNeeds:
 
 
 def search_folders() -> list[Path]:
-    """Where the loader looks for libraries that do not say where they are, in its order."""
+    """Where the loader searches for libraries, in its order."""
     triple = f"{platform.machine()}-linux-gnu"
     built_in = [f"/lib/{triple}", f"/usr/lib/{triple}", "/lib64", "/usr/lib64", "/lib", "/usr/lib"]
-    folders = dict.fromkeys([*_configured(_CONFIGURED), *map(Path, built_in)])
+    folders = dict.fromkeys([*_configured_folders(_CONFIGURED), *map(Path, built_in)])
     return [folder for folder in folders if folder.is_dir()]
 
 
-def _configured(path: Path) -> Iterator[Path]:
+def _configured_folders(path: Path) -> Iterator[Path]:
     try:
         lines = path.read_text().splitlines()
     except OSError:
@@ -89,6 +89,6 @@ def _configured(path: Path) -> Iterator[Path]:
             pattern = text.removeprefix("include").strip()
             base = Path("/") if pattern.startswith("/") else path.parent
             for included in sorted(base.glob(pattern.lstrip("/"))):
-                yield from _configured(included)
+                yield from _configured_folders(included)
         elif text.startswith("/"):
             yield Path(text)

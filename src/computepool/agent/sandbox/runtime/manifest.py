@@ -1,7 +1,7 @@
-"""The contents of a tree of files, and the one name that follows from it.
+"""The manifest of a file tree, and its digest.
 
-Owns the canonical manifest (kind, path, mode, size and SHA-256 of each entry, in the order of the paths), whose SHA-256
-is the tree's digest; and the stamp, by which an unchanged tree is known again without reading it.
+The canonical manifest has kind, path, mode, size and SHA-256 of each entry, in the order of the paths; its SHA-256 is the
+tree's digest. The stamp recognises an unchanged tree without reading it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def summarise(root: Path) -> RuntimeSummary:
 
 
 def stamp(root: Path) -> str:
-    """Changes with any change of the tree: the kernel sets the times of change. Another with each boot of the machine,
+    """Changes with any change of the tree, because the kernel sets change times, and with each boot,
     because a power failure can lose what a file held and leave its times.
     """
     digest = hashlib.sha256(_boot().encode())

@@ -1,7 +1,7 @@
-"""The runtime of jobs: a root file system with Python, named by its content, kept in the agent's cache, read-only for jobs.
+"""The runtime of jobs: a root file system with Python, identified by its content, cached, and read-only for jobs.
 
-Owns the folder `runtimes` of a cache: one tree for each digest, which of them belongs to which wish, what is checked before
-one is used, and when one is removed. What is in a tree is tree.py's; how it is named is manifest.py's.
+Owns the folder `runtimes` of a cache: one tree per digest, which tree belongs to which recipe, what is checked before
+use, and when a tree is removed. tree.py builds the content; manifest.py computes the digest.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Runtime:
         return found
 
     def verify(self) -> None:
-        """Read every file again; SandboxError if the tree is not what its name says."""
+        """Read every file again. Raises SandboxError if the tree does not match its digest."""
         if manifest.summarise(self.root).digest != self.digest:
             raise SandboxError(f"the runtime {self.short} was changed on disk: {self.root}")
 
@@ -83,25 +83,25 @@ class Runtime:
     def prepare(cls, cache_dir: Path, extra: Mapping[str, Path], *, add: Sequence[str] = ()) -> Runtime:
         """The runtime with `extra` (name in site-packages -> file or folder) and what the owner adds.
 
-        Made if it is not there yet or no longer what it was. Safe against a second caller (a lock) and against being
+        Built if missing or changed. Safe against a second caller (by a lock) and against being
         killed half way (made aside, then renamed).
         """
         for wanted in add:
-            tree.added_path(wanted)
+            tree.path_to_add(wanted)
         store = open_store(cache_dir)
         wish = RuntimeRecipe.of(extra, add)
         with contextlib.suppress(FileNotFoundError):
             return load_chosen(store, wish, (store / CHOSEN).read_text().strip())
-        found = _known(store, wish)
+        found = _find_made(store, wish)
         if found is None:
-            with locked(store):
-                found = _known(store, wish) or _make(store, wish, extra=extra, add=add)
+            with lock(store):
+                found = _find_made(store, wish) or _make(store, wish, extra=extra, add=add)
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeRecipe:
-    """What a runtime is to be made of, told without reading all of it."""
+    """Identifies the inputs of a runtime without reading all of them."""
 
     key: str
     #: What it must have in common with this agent wherever it was made.
@@ -131,18 +131,18 @@ def open_store(cache_dir: Path) -> Path:
 
 
 def load(store: Path, digest: str) -> Runtime | None:
-    """The tree of this name, kept from now on; None if it is not there or not what its name says.
+    """The tree of this digest, locked from now on; None if it is missing or does not match.
 
-    Unchanged since it was last read if its stamp is the same; else it is read again.
+    It is read again only if its stamp has changed.
     """
     hold(store, digest)
-    found = _loaded(store, digest)
+    found = _load(store, digest)
     if found is None:
         os.close(_held.pop(store / f"{digest}.lock"))
     return found
 
 
-def _loaded(store: Path, digest: str) -> Runtime | None:
+def _load(store: Path, digest: str) -> Runtime | None:
     root, note = store / digest, store / f"{digest}.json"
     try:
         known = json.loads(note.read_bytes())
@@ -161,7 +161,7 @@ def _loaded(store: Path, digest: str) -> Runtime | None:
 
 
 def load_chosen(store: Path, wish: RuntimeRecipe, digest: str) -> Runtime:
-    """The tree that the owner imported; SandboxError says why it cannot be used."""
+    """The runtime that the owner imported. Raises SandboxError if it cannot be used."""
     remedy = "import one that was exported by this version of ComputePool, or `pool node runtime reset`"
     found = load(store, digest)
     if found is None:
@@ -173,7 +173,7 @@ def load_chosen(store: Path, wish: RuntimeRecipe, digest: str) -> Runtime:
 
 
 def adopt(store: Path, building: Path) -> Runtime:
-    """Give a finished tree its name. Under the lock."""
+    """Move a finished tree to its final name. Call it under the lock."""
     summary = manifest.summarise(building)
     hold(store, summary.digest)
     root = store / summary.digest
@@ -187,7 +187,7 @@ def adopt(store: Path, building: Path) -> Runtime:
 
 @contextlib.contextmanager
 def building_folder(store: Path) -> Iterator[Path]:
-    """A folder to make a tree in. Under the lock, so that what lies there is of a maker that was killed."""
+    """A folder to build a tree in. Call it under the lock, so that leftovers belong to killed agents."""
     for stale in store.glob(".building-*"):
         remove_tree(stale)
     folder = store / f".building-{uuid.uuid4().hex}"
@@ -199,7 +199,7 @@ def building_folder(store: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def locked(store: Path) -> Iterator[None]:
+def lock(store: Path) -> Iterator[None]:
     fd = os.open(store / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -209,7 +209,7 @@ def locked(store: Path) -> Iterator[None]:
 
 
 def hold(store: Path, digest: str) -> None:
-    """Keep everybody from removing this tree as long as this process lives."""
+    """Prevent the removal of this tree while this process lives."""
     path = store / f"{digest}.lock"
     if path not in _held:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -218,7 +218,7 @@ def hold(store: Path, digest: str) -> None:
 
 
 def collect_garbage(store: Path) -> None:
-    """Remove the trees that nobody uses but the youngest. Under the lock."""
+    """Remove unused trees except the youngest. Call it under the lock."""
     for old in store.parent.glob("runtime-*"):  # Of the first format.
         remove_tree(old)
     kept = _KEPT_UNUSED
@@ -243,8 +243,8 @@ def collect_garbage(store: Path) -> None:
             os.close(fd)
 
 
-def _known(store: Path, wish: RuntimeRecipe) -> Runtime | None:
-    """What was made for this wish, if the files that it was made from are still the same."""
+def _find_made(store: Path, wish: RuntimeRecipe) -> Runtime | None:
+    """The runtime built for this recipe, if its source files are unchanged."""
     try:
         noted = json.loads((store / f"{wish.key}.wish").read_bytes())
         for path, facts in noted["sources"].items():
@@ -291,7 +291,7 @@ def _check(root: Path, *, own_libraries: bool) -> None:
 
 
 def _python_files() -> list[list[Any]]:
-    """Names the interpreter by the times of its files: reading it all takes too long for every start."""
+    """Identifies the interpreter by file times: reading it takes too long for every start."""
     library = Path(sysconfig.get_path("stdlib"))
     found = []
     for path in (Path(os.path.realpath(sys.executable)), library, library / "os.py", library / "lib-dynload"):

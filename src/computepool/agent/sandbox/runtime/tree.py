@@ -1,7 +1,7 @@
-"""The root file system of jobs, put together from what this machine has: Python, a shell, small tools, libraries.
+"""The root file system of jobs, built from what this machine has: Python, a shell, small tools, libraries.
 
-Owns what goes in and where. Nothing else of the host is in it: no list of what its owner installed, no configuration, no
-other user's files. The layout is the same on every system: one /usr, with /bin and its like as links into it.
+Owns what goes in and where. Nothing else of the host is in it: no list of installed programs, no configuration, no users'
+files. The layout is the same on every system: one /usr, with /bin and its like as links into it.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Tree:
         self._system_library = _library_folder(self._search)
 
     def fill(self, extra: Mapping[str, Path], add: Sequence[str]) -> None:
-        """`extra`: name in site-packages -> file or folder. `add`: what the owner wants jobs to have besides."""
+        """`extra`: name in site-packages -> file or folder. `add`: what the owner wants to include."""
         for name, target in LINKS.items():
             (self._root / target).mkdir(mode=0o755, parents=True)
             (self._root / name).symlink_to(target)
@@ -115,7 +115,7 @@ class Tree:
                 self._data(Path(folder, name[0], name), f"/usr/share/terminfo/{name[0]}/{name}")
         self._etc()
         for wanted in add:
-            self._added(wanted)
+            self._add(wanted)
         _index_libraries(self._root, self._system_library)
 
     # ------------------------------------------------------------ Python
@@ -144,7 +144,7 @@ class Tree:
 
     # ------------------------------------------------------------ programs and libraries
     def _file(self, host: Path) -> None:
-        """A program or library of the host with all that it needs, under its own path."""
+        """Add a program or library of the host with its dependencies, under its own path."""
         inside = _merge(str(host))
         if inside in self._placed:
             return
@@ -176,7 +176,7 @@ class Tree:
                 return
 
     def _place_library(self, path: Path, *, near: bool) -> None:
-        """`near`: the program says where it is, and so it must be there."""
+        """`near`: the program names the path, so it must stay there."""
         own = _python_prefix()
         if own is not None and path.is_relative_to(own):
             inside = f"{PYTHON}/lib/{path.name}"
@@ -217,8 +217,8 @@ class Tree:
         if os.path.isfile(host) and inside not in self._placed:
             self._place(host, inside)
 
-    def _added(self, wanted: str) -> None:
-        host = added_path(wanted)
+    def _add(self, wanted: str) -> None:
+        host = path_to_add(wanted)
         files = [host] if host.is_file() else [path for path in sorted(host.rglob("*")) if path.is_file()]
         for path in files:
             self._file(path)
@@ -232,8 +232,8 @@ class Tree:
         self.sources[str(host)] = (info.st_size, info.st_mtime_ns)
 
 
-def added_path(wanted: str) -> Path:
-    """The file or folder of the host that an owner means; a plain name is a program."""
+def path_to_add(wanted: str) -> Path:
+    """The file or folder that the owner wants to add; a plain name is a program."""
     path = Path(wanted) if "/" in wanted else _program(wanted)
     if path is None:
         raise SandboxError(f"there is no program {wanted!r} here to add to the runtime")
@@ -258,14 +258,14 @@ def _merge(path: str) -> str:
 
 
 def _library_folder(search: Sequence[Path]) -> str:
-    """Where this system's C library is: the loader looks there without being told."""
+    """Where this system's C library is, which the loader searches by default."""
     loader = (elf.needs(Path(os.path.realpath(sys.executable))) or elf.ElfNeeds()).interpreter
     home = next((folder for folder in search if (folder / "libc.so.6").is_file()), Path(loader).parent)
     return _merge(str(home)) if home.is_absolute() else "/usr/lib"
 
 
 def _python_prefix() -> Path | None:
-    """Where the interpreter's own libraries are, unless it is a part of the system."""
+    """The interpreter's prefix, unless it belongs to the system."""
     prefix = Path(sys.base_prefix)
     return None if prefix == Path("/usr") else prefix
 
@@ -283,7 +283,7 @@ def copy(source: Path, target: Path) -> None:
 
 
 def _compile(root: Path, site: Path) -> None:
-    """Byte code for what came without: a job cannot write any. It must not depend on where and when it was made."""
+    """Compile modules without byte code, because jobs cannot. The result must not depend on place and time."""
     for stale in site.rglob("*.pyc"):
         stale.unlink()
     compile_in = functools.partial(
@@ -301,7 +301,7 @@ def _compile(root: Path, site: Path) -> None:
 
 
 def _index_libraries(root: Path, folder: str) -> None:
-    """An index for programs that ask where a library is. Only root may make it; the loader does without."""
+    """Build the ldconfig cache for programs that use it. Only root can; the loader works without it."""
     program = _program("ldconfig")
     if program is None or os.geteuid() != 0:
         return
@@ -321,7 +321,7 @@ def open_to_all(root: Path) -> None:
 
 
 def files_of(source: Path) -> Iterator[Path]:
-    """The files of a package that belong to it, byte code left out."""
+    """The files of a package, without byte code."""
     if source.is_file():
         yield source
         return

@@ -1,7 +1,7 @@
 """The hostile jobs of the self-test. Run as a script inside a sandbox, by the jobs' own Python.
 
-Each attack prints one JSON object: what it got hold of that it should not have, empty if nothing. Judging
-is the agent's: it also looks at the host for traces. Standard library only, and nothing from the project.
+Each attack prints one JSON object: what it got hold of, empty if nothing. The agent judges the result and also looks for
+traces on the host. Standard library only, and nothing from the project.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Isolation evidence: what the host sees of a job behind a user-space kernel, whatever the job says of itself.
+"""Isolation evidence: what the host sees of a job behind a user-space kernel, whatever the job reports.
 
 Inside gVisor the kernel that answers is the sandbox's own: a call that "succeeds" there may have done nothing outside.
-So this looks at the processes that carry the job, from the host.
+So this looks at the job's processes from the host.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WANTED = {"NoNewPrivs": "1", "Seccomp": "2"}
 
 
 def breaches(root: int) -> str:
-    """What is wrong with the processes below `root`, which runs one job at level gvisor; '' if nothing."""
+    """Breaches of the processes below `root`, which runs one job at level gvisor; '' if none."""
     kernels = [process for process in _below(root) if _name(process) == _KERNEL]
     gofers = [process for process in _below(root) if _name(process) == _GOFER]
     if len(kernels) != 1 or not gofers:
@@ -30,26 +30,26 @@ def breaches(root: int) -> str:
     # The kernel's children carry the job's own instructions.
     carriers = _below(kernels[0].pid)
     if not carriers:
-        return "no process carries the job"
+        return "no process runs the job"
     found = [_breach(process.pid) for process in (*kernels, *gofers, *carriers)]
     return "; ".join(sorted({text for text in found if text}))
 
 
 def container_breaches(root: int) -> str:
-    """The same of a job at level container: of all below `root` but runc, which waits for it outside."""
+    """The same for a job at level container: all below `root` except runc, which waits outside."""
     inside = [process for process in _below(root) if os.path.basename(_name(process)) != "runc"]
     if not inside:
-        return "no process carries the job"
+        return "no process runs the job"
     return "; ".join(sorted({text for process in inside if (text := _breach(process.pid))}))
 
 
 def left_over(root: int) -> bool:
-    """Whether any part of a user-space kernel still runs below `root`."""
+    """True if any part of a user-space kernel still runs below `root`."""
     return any(_name(process) in (_KERNEL, _GOFER) for process in _below(root))
 
 
 def memory_bytes(processes: Iterable[psutil.Process]) -> int:
-    """What the job holds, and the processes that carry it. Without cgroups nothing else counts it.
+    """Memory of the job and of the processes that run it. Used without cgroups.
 
     The job's memory is one file in memory, of which the kernel's processes map what they touch: their resident sizes say
     little about it.

@@ -1,4 +1,4 @@
-"""The smallest test of a sandbox: does it start `true`? Owns what the answer looks like to the owner."""
+"""The smallest test of a sandbox: runs `true` in it, and explains failures to the owner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NO_NAMESPACES = ("uid map", "Creating new namespace", "No permissions to create
 
 
 def run_true(sandbox: Sandbox, scratch: Path, *, found: str) -> Probe:
-    """Run `true` in `sandbox`. `found` is the reason of a success."""
+    """Run `true` in `sandbox`. `found`: the reason to report on success."""
     workdir = make_workdir(scratch, f"probe-{os.getpid()}-{id(sandbox):x}")
     try:
         with tempfile.TemporaryFile() as errors:
@@ -40,7 +40,7 @@ def run_true(sandbox: Sandbox, scratch: Path, *, found: str) -> Probe:
 
 
 def explain(reason: str) -> str:
-    """What the owner can do about an error that bubblewrap, runsc or the agent gave."""
+    """What the owner can do about an error of bubblewrap, runsc or the agent."""
     restricted = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
     if any(words in reason for words in _NO_NAMESPACES):
         if restricted.exists() and restricted.read_text().strip() == "1":

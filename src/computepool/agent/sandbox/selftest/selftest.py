@@ -1,8 +1,7 @@
-"""The node's self-test: which isolation levels really hold on this machine, found out by attacking them.
+"""The node's self-test: finds out which isolation levels hold on this machine by attacking them.
 
-Owns what a level must withstand to be advertised. Runs at the start of the agent and for `pool node
-doctor`. A level that fails is not offered at all: a sandbox that is believed in and leaks is worse than
-none.
+Owns what a level must withstand to be advertised. Runs at the start of the agent and for `pool node doctor`. A level that
+fails is not offered: a leaky sandbox that is trusted is worse than none.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ def report(backend: Backend, config: SandboxConfig) -> LevelReport:
         if not probe.ok:
             return LevelReport(level=level, ok=False, reason=probe.reason, fix=probe.fix, limits="")
         try:
-            achieved = _achieved(sandbox, config)
+            achieved = _attack_twice(sandbox, config)
         except (SandboxError, OSError) as error:
             return LevelReport(level=level, ok=False, reason=str(error), fix=_FIX, limits=sandbox.limits_kind)
         broken = {name: text for name, text in achieved.items() if text}
@@ -97,8 +96,8 @@ def report(backend: Backend, config: SandboxConfig) -> LevelReport:
         )
 
 
-def _achieved(sandbox: Sandbox, config: SandboxConfig) -> dict[str, str]:
-    """What a busy machine kept from ending is tried once more. What was achieved stands."""
+def _attack_twice(sandbox: Sandbox, config: SandboxConfig) -> dict[str, str]:
+    """Repeat attacks that did not finish on a busy machine. What an attack achieved stands."""
     first = _attack(sandbox, config, limits_kind=sandbox.limits_kind)
     if not any(text.startswith(_UNTRIED) for text in first.values()):
         return first
@@ -107,7 +106,7 @@ def _achieved(sandbox: Sandbox, config: SandboxConfig) -> dict[str, str]:
 
 
 def _attack(sandbox: Sandbox, config: SandboxConfig, *, limits_kind: str) -> dict[str, str]:
-    """Run every attack that the level must withstand, all at once; attack -> what it achieved."""
+    """Run all attacks that the level must withstand, in parallel; attack -> what it achieved."""
     scratch = config.cache_dir
     with contextlib.ExitStack() as cleanup:
         canaries = _Canaries(cleanup, scratch)
@@ -121,32 +120,32 @@ def _attack(sandbox: Sandbox, config: SandboxConfig, *, limits_kind: str) -> dic
             plan = canaries.plan(sandbox.level)
             plan["files"] += _hidden_programs(config.runtime)
             plans.append(plan)
-        jobs = [_Job(sandbox, plan, scratch=scratch, cleanup=cleanup) for plan in plans]
+        jobs = [AttackJob(sandbox, plan, scratch=scratch, cleanup=cleanup) for plan in plans]
         achieved: dict[str, str] = {}
         for job in jobs:
             achieved |= job.result()
         if sandbox.level >= Level.CONTAINER:
-            achieved["walls"] = _look_at_isolation(sandbox, scratch, cleanup)
+            achieved["isolation"] = _look_at_isolation(sandbox, scratch, cleanup)
         return achieved | canaries.traces()
 
 
 def _hidden_programs(runtime: Runtime | None) -> list[str]:
-    """A program of the host's that jobs must not find."""
+    """A program of the host that jobs must not see."""
     known = set() if runtime is None else set(os.listdir(runtime.root / "usr" / "bin"))
     return [f"/usr/bin/{name}" for name in sorted(set(os.listdir("/usr/bin")) - known)[:1]]
 
 
 def _look_at_isolation(sandbox: Sandbox, scratch: Path, cleanup: contextlib.ExitStack) -> str:
-    """What is wrong with a running job, seen from the host; and whether anything is left of it."""
+    """Breaches of a running job as seen from the host, including leftovers after its end."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
     try:
-        job = _Job(sandbox, {"stay": []}, scratch=scratch, cleanup=cleanup, stdin=reader)
+        job = AttackJob(sandbox, {"stay": []}, scratch=scratch, cleanup=cleanup, stdin=reader)
         look = (
             isolation_evidence.breaches
             if sandbox.level is Level.GVISOR
             else isolation_evidence.container_breaches
         )
-        found = look(job.pid) if job.has_spoken() else f"{_UNTRIED}: it did not begin"
+        found = look(job.pid) if job.wait_for_output() else f"{_UNTRIED}: it did not begin"
     finally:
         os.close(reader)
         os.close(writer)
@@ -158,8 +157,8 @@ def _look_at_isolation(sandbox: Sandbox, scratch: Path, cleanup: contextlib.Exit
     )
 
 
-class _Job:
-    """One hostile process and what it says it achieved."""
+class AttackJob:
+    """A hostile process and what it claims to have achieved."""
 
     def __init__(
         self,
@@ -191,8 +190,8 @@ class _Job:
     def pid(self) -> int:
         return self._process.pid
 
-    def has_spoken(self) -> bool:
-        """Wait until it writes something; False if it ends before that."""
+    def wait_for_output(self) -> bool:
+        """Wait for its first output; False if it ends before."""
         deadline = time.monotonic() + _WAIT_S
         while not os.fstat(self._output.fileno()).st_size:
             if self._process.wait(0.01) is not None or time.monotonic() > deadline:
@@ -262,14 +261,14 @@ class _Canaries:
         }
 
     def _is_job(self, caller: socket.socket) -> bool:
-        """Whether it says the job's word. The port is anybody's: some program may look for one that was there before."""
+        """True if the caller sends the job's marker. Other programs may connect to the port, too."""
         caller.setblocking(False)
         with contextlib.suppress(OSError):
             return caller.recv(len(self.marker)) == self.marker.encode()
         return False
 
     def traces(self) -> dict[str, str]:
-        """What is seen on the host, whatever the job said."""
+        """Traces on the host, whatever the job claims."""
         found = {}
         for listener in self._listeners:
             if any(self._is_job(caller) for caller in _callers(listener)):
@@ -284,7 +283,7 @@ class _Canaries:
 
 
 def _callers(listener: socket.socket) -> Iterator[socket.socket]:
-    """Everybody who connected so far."""
+    """Every connection so far."""
     with contextlib.suppress(BlockingIOError):
         while True:
             with listener.accept()[0] as caller:
@@ -301,7 +300,7 @@ def _listeners(abstract: str) -> Iterator[socket.socket]:
 
 
 def _outlives(marker: str) -> bool:
-    """Whether a process stays. What was killed may need a moment on a busy machine."""
+    """True if a process outlives its job. A killed one may need a moment on a busy machine."""
     deadline = time.monotonic() + _DYING_S
     while _runs(marker):
         if time.monotonic() > deadline:
