@@ -70,7 +70,7 @@ if __name__ == "__main__":
     print(f"{submitted.group_id}: {len(submitted.job_ids)} jobs; results go to {submitted.home}", flush=True)
     print("From here on this program is not needed any more: Ctrl-C does no harm.", flush=True)
 
-    summary = submitted.drain(timeout_s=600)
+    summary = submitted.drain(timeout=600)
     for report in submitted.reports():
         print(f"{report.key}: {report['words']} words, in {report.outputs[0].name}")
     print(f"{summary.succeeded} of {summary.total} are done. Later: pool jobs groups --group {summary.id}")

@@ -161,7 +161,7 @@ def test_hosts_are_left_out_by_their_url(pool: Pool) -> None:
     """As `pool host` told it when it started."""
     url = pool.nodes.find("gpu-a").profile.url
     free = pool.submit_job(Idle, ComputeJobState(required_host_tags=("gpu",)))
-    assert pool.jobs.wait(free.job_id, timeout_s=30).node_name == "gpu-a"
+    assert pool.jobs.wait(free.job_id, timeout=30).node_name == "gpu-a"
     kept_off = ComputeJobState(required_host_tags=("gpu",), excluded_host_urls=(f"{url}/",))
     future = pool.submit_job(Idle, kept_off)
     why = future.why()

@@ -92,7 +92,7 @@ def test_a_hub_that_is_replaced_keeps_running_jobs_running(make_pool: MakePool) 
     wait_until(lambda: jobs_of(agent, "/bin/sleep"), 20, "the job runs")
     hub.stop()
     hub.start()
-    job = jobs.wait(job_id, timeout_s=20)
+    job = jobs.wait(job_id, timeout=20)
     assert (job.state, job.attempts) == (JobState.SUCCEEDED, 1)
 
 
@@ -107,7 +107,7 @@ def test_a_stopped_agent_gives_its_jobs_back_at_once(make_pool: MakePool) -> Non
     assert stop_in_time(leaving) == 0
     wait_gone(processes, 10)
     for job_id in ids:
-        job = client.jobs.wait(job_id, timeout_s=30)
+        job = client.jobs.wait(job_id, timeout=30)
         assert job.state is JobState.SUCCEEDED
         assert [(one.node_name, one.reason) for one in begun(job)] == [
             ("leaving", Reason.NODE_DRAINING),
@@ -129,7 +129,7 @@ def test_no_job_is_given_to_an_agent_that_has_stopped(make_pool: MakePool) -> No
     ids = client.jobs.submit(command("/bin/true")).job_ids
     ids += [client.jobs.submit(command("/bin/true")).job_ids[0] for _ in range(8)]
     for job_id in ids:
-        job = client.jobs.wait(job_id, timeout_s=30)
+        job = client.jobs.wait(job_id, timeout=30)
         assert [(one.node_name, one.state) for one in begun(job)] == [("staying", "succeeded")]
         assert {one.node_name for one in job.tries} == {"staying"}
 
@@ -156,10 +156,10 @@ def test_a_drained_node_finishes_what_runs_and_ends(make_pool: MakePool) -> None
     wait_until(lambda: jobs_of(leaving, "/bin/sleep"), 20, "the job runs")
     client.nodes.drain(leaving.node_id)
     [later] = client.jobs.submit(command("/bin/true")).job_ids
-    job = client.jobs.wait(job_id, timeout_s=15)
+    job = client.jobs.wait(job_id, timeout=15)
     assert (job.state, job.attempts) == (JobState.SUCCEEDED, 1)
     assert leaving.wait(15) == 0
     assert client.jobs.get(later).state is JobState.QUEUED
     client.nodes.resume(leaving.node_id)
     leaving.start()
-    assert client.jobs.wait(later, timeout_s=20).state is JobState.SUCCEEDED
+    assert client.jobs.wait(later, timeout=20).state is JobState.SUCCEEDED

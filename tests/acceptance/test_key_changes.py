@@ -18,7 +18,7 @@ pytestmark = pytest.mark.process
 
 def works(client: Pool) -> bool:
     [job_id] = client.jobs.submit(command("/bin/true")).job_ids
-    return client.jobs.wait(job_id, timeout_s=30).state is JobState.SUCCEEDED
+    return client.jobs.wait(job_id, timeout=30).state is JobState.SUCCEEDED
 
 
 def known(agent: AgentProcess) -> identities.Identity:

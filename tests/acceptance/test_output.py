@@ -45,7 +45,7 @@ def test_all_that_a_program_prints_is_reported_as_it_is_sent(make_pool: MakePool
         client.jobs.submit(command("python3", "-c", source)).job_ids[0] for source in (MIXED, long, "")
     ]
     for job_id in (mixed, too_long, silent):
-        job = client.jobs.wait(job_id, timeout_s=PATIENCE_S)
+        job = client.jobs.wait(job_id, timeout=PATIENCE_S)
         assert (job.state, job.attempts, job.error) == (JobState.SUCCEEDED, 1, None)
     assert stdout_of(pool, mixed) == (SAID, True)
     assert stdout_of(pool, silent) == ("", True)
@@ -71,6 +71,6 @@ def test_a_hub_that_dies_while_output_is_sent_blames_nobody(make_pool: MakePool)
     hub.kill()
     gate.touch()
     hub.start()
-    job = pool.client().jobs.wait(job_id, timeout_s=PATIENCE_S)
+    job = pool.client().jobs.wait(job_id, timeout=PATIENCE_S)
     assert (job.state, job.attempts) == (JobState.SUCCEEDED, 1)
     assert stdout_of(pool, job_id) == ("".join(f"line {number}\n" for number in range(20_000)), True)

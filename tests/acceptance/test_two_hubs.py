@@ -55,7 +55,7 @@ def test_a_job_of_one_hub_runs_on_a_node_of_the_other(two: TwoHubs) -> None:
         )
     gate.touch()
     for client in two.clients:
-        job = client.jobs.wait(job_id, timeout_s=SOON_S)
+        job = client.jobs.wait(job_id, timeout=SOON_S)
         assert (job.state, job.attempts) == (JobState.SUCCEEDED, 1)
         assert client.jobs.log_text(job_id) == "early\nlate\n"
         [output] = job.outputs
@@ -78,7 +78,7 @@ def test_cancelling_at_one_hub_stops_the_job_at_the_other(two: TwoHubs) -> None:
         assert client.jobs.get(running).state is JobState.CANCELLED
     # The place is free again.
     [next_] = two.at_here.jobs.submit(command("/bin/true", cores=2)).job_ids
-    assert two.at_there.jobs.wait(next_, timeout_s=SOON_S).state is JobState.SUCCEEDED
+    assert two.at_there.jobs.wait(next_, timeout=SOON_S).state is JobState.SUCCEEDED
 
 
 @pytest.mark.soak
@@ -95,7 +95,7 @@ def test_what_the_owner_says_at_one_hub_holds_at_the_other(two: TwoHubs) -> None
     [job_id] = two.at_there.jobs.submit(command("/bin/true")).job_ids
     assert two.at_there.jobs.get(job_id, seen=JobState.QUEUED, wait_ms=1_000).state is JobState.QUEUED
     two.at_here.nodes.resume(node_id)
-    assert two.at_there.jobs.wait(job_id, timeout_s=SOON_S).state is JobState.SUCCEEDED
+    assert two.at_there.jobs.wait(job_id, timeout=SOON_S).state is JobState.SUCCEEDED
 
 
 @pytest.mark.soak
@@ -108,7 +108,7 @@ def test_a_node_moves_to_the_other_hub_and_keeps_its_job(make_pool: MakePool) ->
     [job_id] = jobs.submit(command("/bin/sleep", "3")).job_ids
     wait_until(lambda: jobs_of(agent, "/bin/sleep"), SOON_S, "the job runs")
     dying.kill()
-    job = jobs.wait(job_id, timeout_s=20)
+    job = jobs.wait(job_id, timeout=20)
     assert (job.state, job.attempts) == (JobState.SUCCEEDED, 1)
 
 
@@ -123,7 +123,7 @@ def test_leases_of_a_dead_hubs_node_are_taken_back_by_the_other(make_pool: MakeP
     two.there.kill()
     two.agent.kill()
     two.pool.start_agent(url=two.here.url)
-    job = two.at_here.jobs.wait(job_id, timeout_s=20)
+    job = two.at_here.jobs.wait(job_id, timeout=20)
     assert (job.state, job.attempts) == (JobState.SUCCEEDED, 2)
 
 

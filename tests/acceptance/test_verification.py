@@ -38,7 +38,7 @@ def pool(make_pool: MakePool) -> RealPool:
 
 
 def believed(sam: Pool, job_id: str) -> JobDetail:
-    job = sam.jobs.wait(job_id, timeout_s=PATIENCE_S)
+    job = sam.jobs.wait(job_id, timeout=PATIENCE_S)
     assert job.state is JobState.SUCCEEDED, job
     return job
 

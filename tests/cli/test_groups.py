@@ -36,7 +36,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedHub]:
 def pool(served: ServedHub) -> Iterator[Pool]:
     host, port = served.address
     save_config(Config(hub=f"http://{host}:{port}", key=served.key))
-    with connect(patience_s=5) as made:
+    with connect(retry_for=5) as made:
         yield made
 
 
@@ -86,7 +86,7 @@ def test_the_collector_in_python(pool: Pool) -> None:
     assert collector.register_jobs({"k0000": {"seed": 1}}) == 0
     told: list[int] = []
     with pytest.raises(DrainTimeout) as late:
-        collector.drain(timeout_s=0.1, progress=lambda view: told.append(view.pending))
+        collector.drain(timeout=0.1, progress=lambda view: told.append(view.pending))
     assert (late.value.summary.pending, told[0]) == (1_500, 1_500)
     assert all(collector.job_failures(dict.fromkeys(keys[1:], "not made")).values())
     with ThreadPoolExecutor(1) as other:

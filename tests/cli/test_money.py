@@ -77,7 +77,7 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
         with connect(found.url, keys["sam"]) as pool:
             reply = pool.jobs.submit(pool.options(timeout="10m").program(["true"]))
             found.job_id = reply.job_ids[0]
-            pool.jobs.wait(found.job_id, timeout_s=60)
+            pool.jobs.wait(found.job_id, timeout=60)
         node.join(30)
         yield found
         assert real.broken_rules() == []

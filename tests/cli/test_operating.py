@@ -33,10 +33,10 @@ def test_a_machine_joins_works_again_and_is_found_in_the_log(run: Run) -> None:
         wait_until(client.nodes.list, SOON_S, "the node is there")
 
         job_id = client.submit(abs, -3).job_id
-        assert client.jobs.wait(job_id, timeout_s=SOON_S).state == "succeeded"
+        assert client.jobs.wait(job_id, timeout=SOON_S).state == "succeeded"
         second = run("jobs", "again", job_id)
         assert (second.code, second.out.strip() != job_id) == (0, True)
-        assert client.jobs.wait(second.out.strip(), timeout_s=SOON_S).state == "succeeded"
+        assert client.jobs.wait(second.out.strip(), timeout=SOON_S).state == "succeeded"
 
         found = reply(run("jobs", "list", "--search", "ABS", "--kind", "function", "--since", "1h", "--json"))
         assert {job["id"] for job in found} == {job_id, second.out.strip()}

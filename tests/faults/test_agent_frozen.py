@@ -63,11 +63,11 @@ def test_frozen_past_its_lease_it_loses_its_jobs_and_late_reports_are_judged(mak
     took_s = time.monotonic() - frozen_at
     wait_gone([endless], 10)  # By its launcher: the agent does nothing at all.
     for what in ("never ends", "ends too late"):
-        assert jobs.wait(ids[what], timeout_s=20).state is JobState.SUCCEEDED
+        assert jobs.wait(ids[what], timeout=20).state is JobState.SUCCEEDED
     replaced = wait_until(lambda: jobs_of(other, "/bin/sleep", "302"), 20, "the second try runs")
     sleeper.thaw()
 
-    assert jobs.wait(ids["ends in time"], timeout_s=20).reason is Reason.ACCEPTED_LATE
+    assert jobs.wait(ids["ends in time"], timeout=20).reason is Reason.ACCEPTED_LATE
     wait_gone(replaced, 10)
     expected = {
         "never ends": ["superseded", "succeeded"],
@@ -84,7 +84,7 @@ def test_frozen_past_its_lease_it_loses_its_jobs_and_late_reports_are_judged(mak
     # Both take work again.
     for agent in (sleeper, other):
         again = command("/bin/true", host=agent.name)
-        assert jobs.wait(jobs.submit(again).job_ids[0], timeout_s=20).state is JobState.SUCCEEDED
+        assert jobs.wait(jobs.submit(again).job_ids[0], timeout=20).state is JobState.SUCCEEDED
 
 
 @pytest.mark.soak
@@ -98,5 +98,5 @@ def test_frozen_for_less_than_its_lease_it_loses_nothing(make_pool: MakePool) ->
     agent.freeze()
     wait_until(lambda: not jobs_of(agent, "/bin/sleep"), 10, "the job ends while its agent sleeps")
     agent.thaw()
-    job = jobs.wait(job_id, timeout_s=10)
+    job = jobs.wait(job_id, timeout=10)
     assert (job.state, job.reason, job.attempts) == (JobState.SUCCEEDED, Reason.COMPLETED, 1)

@@ -70,7 +70,7 @@ def test_a_report_that_was_not_sent_survives_the_agent(make_pool: MakePool) -> N
     agent.kill()
     hub.thaw()
     agent.start()
-    done = client.jobs.wait(ids[0], timeout_s=20)
+    done = client.jobs.wait(ids[0], timeout=20)
     assert (done.state, done.attempts) == (JobState.SUCCEEDED, 1)
     assert (marks / ids[0]).read_text() == "x\n"
     wait_until(lambda: not list(outbox.glob("*.json")), 10, "the outbox is empty")

@@ -183,7 +183,7 @@ def fall_asleep(sleeper: Sleeper, *, whole: bool) -> None:
 
 
 def check_whole(client: Pool, future: JobFuture) -> None:
-    job = client.jobs.wait(future.job_id, timeout_s=90)
+    job = client.jobs.wait(future.job_id, timeout=90)
     assert job.state is JobState.SUCCEEDED, (job.reason, job.error)
     assert [one.state for one in job.tries].count("succeeded") == 1
     assert {output.name for output in job.outputs} == FILES.keys(), [

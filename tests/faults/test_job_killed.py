@@ -65,12 +65,12 @@ def test_killed_commands_fail_by_their_name_or_run_again(make_pool: MakePool, sa
         victim.kill()
     killed = ("failed", Reason.SIGNAL, -9)
     for job_id in given_up:
-        job = jobs.wait(job_id, timeout_s=20)
+        job = jobs.wait(job_id, timeout=20)
         assert (job.state, job.reason, job.exit_code) == (JobState.FAILED, Reason.SIGNAL, -9)
         assert "SIGKILL" in (job.error or "")
         assert tries(job.tries) == [killed]
     for job_id in retried:
-        job = jobs.wait(job_id, timeout_s=20)
+        job = jobs.wait(job_id, timeout=20)
         assert job.state is JobState.SUCCEEDED
         assert tries(job.tries) == [killed, ("succeeded", Reason.COMPLETED, 0)]
     assert agent.alive
@@ -125,7 +125,7 @@ def test_a_killed_launcher_is_the_nodes_fault(make_pool: MakePool) -> None:
     assert launcher is not None
     below = descendants(agent)
     launcher.kill()
-    job = jobs.wait(job_id, timeout_s=20)
+    job = jobs.wait(job_id, timeout=20)
     assert job.state is JobState.SUCCEEDED
     assert [one.reason for one in job.tries] == [Reason.NODE_ERROR, Reason.COMPLETED]
     wait_gone([one for one in below if one.pid in (hanging.pid, launcher.pid)], 10)

@@ -170,7 +170,7 @@ def test_killed_under_load_it_pays_for_every_job_once(make_pool: MakePool, datab
     admin = pool.client()
     account = admin.accounts.create("sam", roles=["submitter"])
     key = admin.keys.create("load", account_id=account.id).key
-    client = connect(hub.url, key, patience_s=60)
+    client = connect(hub.url, key, retry_for=60)
     chance = seeded(9)
     try:
         with Load(client, [command("/bin/sleep", "0.05"), command("/bin/false")]) as load:

@@ -94,11 +94,11 @@ def test_a_node_that_is_cut_off_stops_its_job_before_another_starts_it(
     client.nodes.resume(other.node_id)
     proxy.cut = cut
     wait_gone(processes, 10)
-    job = client.jobs.wait(job_id, timeout_s=20)
+    job = client.jobs.wait(job_id, timeout=20)
     assert (job.state, job.node_name) == (JobState.SUCCEEDED, "other")
     last, first = (float((marks / number).read_text().split()[0]) for number in "12")
     assert last <= first, "two nodes ran it at the same time"
     proxy.heal()
     again = client.jobs.submit(command("/bin/true", host="lost")).job_ids[0]
-    assert client.jobs.wait(again, timeout_s=20).state is JobState.SUCCEEDED
+    assert client.jobs.wait(again, timeout=20).state is JobState.SUCCEEDED
     assert client.jobs.get(job_id).attempts == 2

@@ -51,7 +51,7 @@ def stranger(real: RealPool) -> Pool:
     admin = real.client()
     account = admin.accounts.create("sam", roles=["submitter"])
     key = admin.keys.create("test", account_id=account.id).key
-    return connect(real.hubs[0].url, key, patience_s=60)
+    return connect(real.hubs[0].url, key, retry_for=60)
 
 
 def answer(outcome: Any) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def hub() -> Iterator[FakeHub]:
 
 @pytest.fixture
 def pool(hub: FakeHub) -> Iterator[Pool]:
-    with connect(hub.url, "cp_test", patience_s=10) as pool:
+    with connect(hub.url, "cp_test", retry_for=10) as pool:
         yield pool
 
 

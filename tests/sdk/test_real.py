@@ -76,7 +76,7 @@ def machine() -> Iterator[Machine]:
 
 @pytest.fixture
 def pool(machine: Machine) -> Iterator[Pool]:
-    with connect(machine.url, machine.key, patience_s=60) as pool:
+    with connect(machine.url, machine.key, retry_for=60) as pool:
         end = time.monotonic() + 90
         while not any(node.online for node in pool.nodes.list()):
             assert time.monotonic() < end, "the node did not come"
@@ -124,7 +124,7 @@ def test_cancel_stops_a_running_job(pool: Pool) -> None:
         assert time.monotonic() < end
         time.sleep(0.05)
     assert future.cancel()
-    assert pool.jobs.wait(future.job_id, timeout_s=30).state == "cancelled"
+    assert pool.jobs.wait(future.job_id, timeout=30).state == "cancelled"
 
 
 def test_reattach_from_another_connection(pool: Pool, machine: Machine) -> None:
@@ -132,13 +132,13 @@ def test_reattach_from_another_connection(pool: Pool, machine: Machine) -> None:
     job_id = future.job_id
     with connect(machine.url, machine.key) as other:
         assert other.future(job_id).result(60) == 2**20
-        assert other.jobs.wait(job_id, timeout_s=30).state == "succeeded"
+        assert other.jobs.wait(job_id, timeout=30).state == "succeeded"
 
 
 @pytest.mark.soak
 def test_looking_around(pool: Pool) -> None:
     job_id = pool.submit(pow, 2, 3).job_id
-    pool.jobs.wait(job_id, timeout_s=60)
+    pool.jobs.wait(job_id, timeout=60)
     changes = [event.after for event in pool.events(job_id=job_id)]
     assert (changes[0], changes[-1]) == ("queued", "succeeded")
     followed = pool.events(follow=True, job_id=job_id)

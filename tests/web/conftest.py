@@ -115,7 +115,7 @@ def web() -> Iterator[Web]:
         for name in ("submitter", "provider"):
             made = people["admin"].accounts.create(name, roles=(name,))
             keys[name] = people["admin"].keys.create("test", account_id=made.id).key
-            people[name] = connect(hub.url, keys[name], patience_s=60)
+            people[name] = connect(hub.url, keys[name], retry_for=60)
         # A real sandbox: the submitter's jobs are a stranger's there.
         agent = real.start_agent(owner=people["provider"], name="workshop", sandbox="namespace", cores=4)
         yield Web(real, hub, agent, people["admin"], people["submitter"], people["provider"], keys)

@@ -27,7 +27,7 @@ def test_under_a_prefix(open_page: OpenPage, *, strip: bool) -> None:
         hub = real.start_hub()
         proxy.to = hub.port
         real.start_agent(url=proxy.url)
-        with connect(proxy.url, real.admin_key, patience_s=30) as pool:
+        with connect(proxy.url, real.admin_key, retry_for=30) as pool:
             done = pool.command(["echo", "through the proxy"])
             assert pool.jobs.log_text(done.job_id) == "through the proxy\n"
             _cli(proxy.url, real.admin_key)

@@ -44,7 +44,7 @@ def test_a_page_outlives_its_hub(web: Web, submitter_page: Page, allow: Allow) -
     expect(page.get_by_text(name).first).to_be_visible(timeout=40_000)
     expect(_live(page)).to_be_visible(timeout=40_000)
     assert page.evaluate("window.same") is True, "it was not loaded anew"
-    assert web.submitter.jobs.wait(job.job_id, timeout_s=60).state == "succeeded"
+    assert web.submitter.jobs.wait(job.job_id, timeout=60).state == "succeeded"
 
 
 @pytest.mark.timeout(120)

@@ -79,7 +79,7 @@ def planted(web: Web) -> dict[str, list[str]]:
     with httpx2.Client(base_url=f"{web.url}/api/v1", headers=headers, timeout=60) as client:
         made = _words_everywhere(client)
     for job_id in made["jobs"][-2:]:
-        web.admin.jobs.wait(job_id, timeout_s=90)
+        web.admin.jobs.wait(job_id, timeout=90)
     return {**made, "nodes": _in_thread(_hostile_nodes(web))}
 
 

@@ -69,7 +69,7 @@ def test_every_template_runs_and_the_one_for_a_card_says_what_it_waits_for(
         to_submit(web, submitter_page)
         template(submitter_page, title)
         made[title] = submit(submitter_page)
-    group = pool.groups.collector(made.pop("Parameter sweep")).drain(timeout_s=60)
+    group = pool.groups.collector(made.pop("Parameter sweep")).drain(timeout=60)
     assert (group.total, group.succeeded) == (6, 6)
     gpu = pool.jobs.why(made.pop("GPU check"))
     assert gpu.unsatisfiable

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from computepool.sdk import JobOptions, Pool
 
 #: A person waits for the answer; a script that must survive a restart uses --wait or the SDK.
-PATIENCE_S = 3.0
+RETRY_FOR_S = 3.0
 #: Where a command finds what stood after `--`.
 REST = "computepool.rest"
 
@@ -69,13 +69,13 @@ ChildrenBudget = Annotated[
 _open: list[Pool] = []
 
 
-def open_pool(*, patience_s: float = PATIENCE_S) -> Pool:
+def open_pool(*, retry_for: float = RETRY_FOR_S) -> Pool:
     """Closed by close_pools() when the command is over, however it ended."""
     from computepool.sdk import connect
     from computepool.sdk.files import sealing
 
     sealing.ask_passphrase[:] = [ask_passphrase]
-    pool = connect(patience_s=patience_s)
+    pool = connect(retry_for=retry_for)
     _open.append(pool)
     return pool
 

@@ -24,7 +24,7 @@ from computepool.sdk.client.background import closer
 from computepool.sdk.client.config import hub_url, load_config
 from computepool.sdk.client.paging import PAGE_MAX
 from computepool.sdk.client.session import CLOSE_TIMEOUT_S, GroupSession
-from computepool.sdk.client.transport import PATIENCE_S, WAIT_MS, Transport
+from computepool.sdk.client.transport import RETRY_FOR_S, WAIT_MS, Transport
 from computepool.sdk.code.functions import FunctionCache
 from computepool.sdk.errors import Conflict
 from computepool.sdk.files.artifacts import ArtifactApi
@@ -57,7 +57,7 @@ def connect(
     url: str | None = None,
     key: str | None = None,
     *,
-    patience_s: float = PATIENCE_S,
+    retry_for: float = RETRY_FOR_S,
     max_result_bytes: int = RESULT_MAX,
 ) -> Pool:
     """The pool at `url`; by default COMPUTEPOOL_HUB and COMPUTEPOOL_KEY, or what `pool login` stored.
@@ -72,7 +72,7 @@ def connect(
     address = config.hub if url is None else hub_url(url)
     stored = config.key if address == config.hub else None
     key_now = None if key else lambda: _stored_key(address)
-    transport = Transport(address, key or stored, patience_s=patience_s, key_now=key_now)
+    transport = Transport(address, key or stored, retry_for=retry_for, key_now=key_now)
     return Pool(transport, max_result_bytes=max_result_bytes)
 
 
@@ -322,9 +322,9 @@ class Pool:
         return self.accounts.me()
 
     # ------------------------------------------------------------ life
-    def flush(self, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
+    def flush(self, timeout: float = CLOSE_TIMEOUT_S) -> bool:
         """Wait until the hub has acknowledged every job submitted so far; then this process may end."""
-        return not [session for session in self._sessions() if not session.flush(timeout_s)]
+        return not [session for session in self._sessions() if not session.flush(timeout)]
 
     def close(self) -> None:
         """Hand over what is still queued, then stop listening. The jobs themselves go on."""

@@ -366,9 +366,9 @@ class RealPool:
         if not agent.alive:
             raise RuntimeError(f"{agent.name} ended with {agent.exit_code}:\n{agent.log[-4000:]}")
 
-    def client(self, url: str = "", *, patience_s: float = 60) -> Pool:
+    def client(self, url: str = "", *, retry_for: float = 60) -> Pool:
         """Signed in as the admin; at the first hub unless told otherwise."""
-        client = connect(url or self.hubs[0].url, self.admin_key, patience_s=patience_s)
+        client = connect(url or self.hubs[0].url, self.admin_key, retry_for=retry_for)
         self._clients.append(client)
         return client
 
@@ -376,7 +376,7 @@ class RealPool:
         """Signed in as a new account."""
         admin = self.client()
         made = admin.accounts.create(name, roles=roles)
-        client = connect(self.hubs[0].url, admin.keys.create("test", account_id=made.id).key, patience_s=60)
+        client = connect(self.hubs[0].url, admin.keys.create("test", account_id=made.id).key, retry_for=60)
         self._clients.append(client)
         return client
 

@@ -51,7 +51,7 @@ def test_a_function_of_another_python_waits_until_an_owner_lets_its_node_fetch_i
     assert f"does not have Python {minor}; with Python {PYTHON} it could start now" in why.sentence
     agent.kill()
     agent.start(fetch_python=True, python_mirror=mirror.listed(tmp_path / "list.json"))
-    result = client.jobs.result(job_id, timeout_s=200)
+    result = client.jobs.result(job_id, timeout=200)
     assert result.result is not None, result.error
     assert json.loads(result.result) == [int(part) for part in minor.split(".")]
     assert client.nodes.get(agent.node_id).profile.fetches_python == [minor]

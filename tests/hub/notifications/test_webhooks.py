@@ -126,7 +126,7 @@ async def test_a_complete_group_is_told_once_and_signed(hub: HubDouble, receiver
     await deliveries.run(hub.hub)
     [(headers, body)] = receiver.heard
     now_s = hub.hub.now_ms() // 1000
-    said = verify_webhook(headers, body, hook["secret"], now_s=now_s)
+    said = verify_webhook(headers, body, hook["secret"], now=now_s)
     assert said["type"] == "group.complete"
     assert said["version"] == 1
     assert said["data"] == {
@@ -471,8 +471,8 @@ def test_what_is_not_signed_is_refused() -> None:
     secret, body = "whsec_" + "QUJD" * 8, b'{"type": "x"}'
     signed = signature(secret_bytes(secret), message_id="msg_1", timestamp_s=1000, body=body)
     headers = {"Webhook-Id": "msg_1", "Webhook-Timestamp": "1000", "Webhook-Signature": f"v1,AAAA {signed}"}
-    assert verify_webhook(headers, body, secret, now_s=1300) == {"type": "x"}
-    assert verify_webhook(headers, body.decode(), secret, now_s=700) == {"type": "x"}
+    assert verify_webhook(headers, body, secret, now=1300) == {"type": "x"}
+    assert verify_webhook(headers, body.decode(), secret, now=700) == {"type": "x"}
     for wrong in (
         {**headers, "Webhook-Id": "msg_2"},
         {**headers, "Webhook-Timestamp": "1001"},
@@ -482,9 +482,9 @@ def test_what_is_not_signed_is_refused() -> None:
         {name: value for name, value in headers.items() if name != "Webhook-Signature"},
     ):
         with pytest.raises(WebhookError):
-            verify_webhook(wrong, body, secret, now_s=1000)
+            verify_webhook(wrong, body, secret, now=1000)
     with pytest.raises(WebhookError, match="not signed"):
-        verify_webhook(headers, body + b" ", secret, now_s=1000)
+        verify_webhook(headers, body + b" ", secret, now=1000)
     for now_s in (1301, 699):
         with pytest.raises(WebhookError, match="signed"):
-            verify_webhook(headers, body, secret, now_s=now_s)
+            verify_webhook(headers, body, secret, now=now_s)

@@ -214,7 +214,7 @@ def test_a_full_quota_fails_no_key_for_good(
 ) -> None:
     monkeypatch.setattr(job_groups, "ITEMS_MAX", 2)
     client = class_pool.account("small", "submitter")
-    client.transport.patience_s = 0.3
+    client.transport.retry_for = 0.3
     account = client.accounts.me().id
     wanted: Any = {"states": states(6, required_host_tags=("never",)), "return_home_when_complete": False}
     pool.accounts.set_quotas(account, jobs_open_max=4)

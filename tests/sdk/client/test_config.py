@@ -92,7 +92,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 def test_nobody_there_is_said_within_the_patience() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     start = time.monotonic()
-    with connect(url, "cp_x", patience_s=0.5) as pool, pytest.raises(HubUnreachable, match=url):
+    with connect(url, "cp_x", retry_for=0.5) as pool, pytest.raises(HubUnreachable, match=url):
         pool.whoami()
     assert time.monotonic() - start < 10
 
@@ -109,7 +109,7 @@ def test_somebody_else_there_is_an_error_not_a_riddle() -> None:
         assert server.stdout is not None
         url = f"http://127.0.0.1:{server.stdout.readline().strip()}"
         with (
-            connect(url, patience_s=1) as pool,
+            connect(url, retry_for=1) as pool,
             pytest.raises(ComputePoolError, match="The hub answered 404"),
         ):
             pool.whoami()

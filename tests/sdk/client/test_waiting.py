@@ -61,7 +61,7 @@ def test_another_python_is_said(pool: Pool, caplog: pytest.LogCaptureFixture) ->
     other = spec.model_copy(update={"needs": spec.needs.model_copy(update={"python": "3.9"})})
     job_id = pool.jobs.submit(other).job_ids[0]
     with pytest.raises(TimeoutError, match=r"does not have Python 3\.9"):
-        pool.jobs.result(job_id, timeout_s=1)
+        pool.jobs.result(job_id, timeout=1)
     assert [line for line in told(caplog) if "does not have Python 3.9" in line]
     pool.jobs.cancel(job_id)
 
@@ -78,9 +78,9 @@ WAITS: dict[str, Any] = {
         concurrent.futures.as_completed([pool.future(job_id)], timeout=SOON_S)
     ),
     "await": lambda pool, job_id: asyncio.run(awaited(pool, job_id)),
-    "jobs.wait": lambda pool, job_id: pool.jobs.wait(job_id, timeout_s=SOON_S),
-    "jobs.result": lambda pool, job_id: pool.jobs.result(job_id, timeout_s=SOON_S),
-    "drain": lambda pool, _: pool.groups.collector("waits").drain(timeout_s=SOON_S),
+    "jobs.wait": lambda pool, job_id: pool.jobs.wait(job_id, timeout=SOON_S),
+    "jobs.result": lambda pool, job_id: pool.jobs.result(job_id, timeout=SOON_S),
+    "drain": lambda pool, _: pool.groups.collector("waits").drain(timeout=SOON_S),
     "results": lambda pool, _: list(pool.groups.results(pool.groups.find("waits").id, follow=True)),
 }
 

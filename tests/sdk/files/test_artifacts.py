@@ -170,7 +170,7 @@ def test_outputs_keep_their_folders(pool: Pool, tmp_path: Path) -> None:
 
 def test_a_result_beyond_the_limit_is_not_loaded(hub: FakeHub) -> None:
     """A future, a map and a group say so, with the way to fetch it all the same."""
-    with connect(hub.url, "cp_test", patience_s=10, max_result_bytes=MIB) as pool:
+    with connect(hub.url, "cp_test", retry_for=10, max_result_bytes=MIB) as pool:
         small, large = pool.submit("x".__mul__, MIB // 2), pool.submit("x".__mul__, 2 * MIB)
         assert len(small.result()) == MIB // 2
         # Both have run in this process: what a job itself allocates is not what a client loads.

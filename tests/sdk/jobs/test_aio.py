@@ -22,7 +22,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 async def apool(hub: FakeHub) -> AsyncIterator[AsyncPool]:
-    async with connect_async(hub.url, "cp_test", patience_s=10) as pool:
+    async with connect_async(hub.url, "cp_test", retry_for=10) as pool:
         yield pool
 
 

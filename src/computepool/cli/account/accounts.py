@@ -96,7 +96,7 @@ def create_key(
 
     expires_in_s = None if expires is None else seconds(expires, what="expires")
     pool = open_pool()
-    made = pool.keys.create(name, expires_in_s=expires_in_s, account_id=account, scopes=scope or None)
+    made = pool.keys.create(name, expires_in=expires_in_s, account_id=account, scopes=scope or None)
     if json:
         output.print_json(made)
         return
@@ -123,7 +123,7 @@ def rotate_key(
 
     overlap_s = seconds(overlap, what="overlap")
     expires_in_s = None if expires is None else seconds(expires, what="expires")
-    made = open_pool().keys.rotate(key_id, overlap_s=overlap_s, expires_in_s=expires_in_s)
+    made = open_pool().keys.rotate(key_id, overlap=overlap_s, expires_in=expires_in_s)
     if json:
         output.print_json(made)
         return
@@ -280,7 +280,9 @@ def set_quota(
     found = pool.accounts.find(account)
     if clear or named:
         kept = {} if clear else {name: getattr(found, name) for name in _QUOTAS}
-        found = pool.accounts.set_quotas(found.id, **{**kept, **named})
+        quotas = {**kept, **named}
+        keep_s = quotas.pop("artifact_keep_s", None)
+        found = pool.accounts.set_quotas(found.id, artifact_keep=keep_s, **quotas)
     if json:
         output.print_json(found)
     else:

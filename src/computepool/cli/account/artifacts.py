@@ -127,7 +127,7 @@ def keep(
         pool.artifacts.release(full)
         found = None
     else:
-        found = pool.artifacts.keep(full, for_s=None if span is None else seconds(span, what="--for"))
+        found = pool.artifacts.keep(full, duration=None if span is None else seconds(span, what="--for"))
     if json:
         output.print_json({"released": full} if found is None else found)
     elif found is None:
@@ -157,7 +157,7 @@ def get(
       pool artifacts get 3f786850e387
       pool artifacts get 3f786850e387 --out model.bin
     """
-    pool = open_pool(patience_s=_patience_s(timeout))
+    pool = open_pool(retry_for=_retry_for(timeout))
     path = out or path
     full, name = _find(digest)
     with _progress(name or full[:12]) as seen:
@@ -181,7 +181,7 @@ def put(
     Examples:
       pool artifacts put data.csv model.bin
     """
-    pool = open_pool(patience_s=_patience_s(timeout))
+    pool = open_pool(retry_for=_retry_for(timeout))
     sent = []
     for path in paths:
         with _progress(path.name) as seen:
@@ -193,7 +193,7 @@ def put(
         output.say(f"{artifact.digest}\t{artifact.name}\t{output.size(artifact.size)}")
 
 
-def _patience_s(timeout: str) -> float:
+def _retry_for(timeout: str) -> float:
     from computepool.sdk.client.sizes import seconds
 
     return seconds(timeout, what="--timeout")

@@ -57,7 +57,7 @@ def events(
         newest = limit is not None and not (follow or after)
     if newest and (follow or after):
         raise typer.BadParameter("goes with neither --follow nor --after.", param_hint="--newest")
-    pool = open_pool(patience_s=300 if follow else 3)
+    pool = open_pool(retry_for=300 if follow else 3)
     wanted = {
         "action": action, "q": search, "actor": actor, "account_id": account, "job_id": job, "node_id": node,
         "group_id": group, "since_ms": None if since is None else now_ms() - round(seconds(since, what="--since") * 1000),

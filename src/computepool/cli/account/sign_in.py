@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from computepool.cli import output
-from computepool.cli.options import PATIENCE_S, Json, open_pool
+from computepool.cli.options import RETRY_FOR_S, Json, open_pool
 
 if TYPE_CHECKING:
     from computepool.protocol.accounts import AccountView
@@ -110,7 +110,7 @@ def _ask() -> str:
 def _with_code(address: str, code: str) -> tuple[AccountView, str | None]:
     from computepool.sdk import connect
 
-    with connect(address, "", patience_s=PATIENCE_S) as pool:
+    with connect(address, "", retry_for=RETRY_FOR_S) as pool:
         reply = pool.accounts.sign_in(code, name=f"pool login on {platform.node() or 'a machine'}")
         return reply.account, reply.key
 
@@ -119,7 +119,7 @@ def _hub_keys(address: str) -> dict[str, str]:
     """What the hub signs receipts with. One that does not tell is a hub all the same."""
     from computepool.sdk import ComputePoolError, connect
 
-    with connect(address, "", patience_s=PATIENCE_S) as pool:
+    with connect(address, "", retry_for=RETRY_FOR_S) as pool:
         try:
             return pool.accounts.hub_keys()
         except ComputePoolError:
@@ -129,5 +129,5 @@ def _hub_keys(address: str) -> dict[str, str]:
 def _check(address: str, key: str) -> AccountView:
     from computepool.sdk import connect
 
-    with connect(address, key, patience_s=PATIENCE_S) as pool:
+    with connect(address, key, retry_for=RETRY_FOR_S) as pool:
         return pool.whoami()

@@ -15,7 +15,7 @@ import typer
 
 from computepool.cli import output
 from computepool.cli.job.detach import goes_on
-from computepool.cli.options import PATIENCE_S, Json, Limit, open_pool, pairs
+from computepool.cli.options import RETRY_FOR_S, Json, Limit, open_pool, pairs
 from computepool.core.words import counted
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ Group = Annotated[
     str, typer.Argument(metavar="GROUP", help="Its name, its id or the beginning of it, or last.")
 ]
 #: While somebody waits, a restart of the hub is waited out.
-_PATIENCE_S = 300.0
+_RETRY_S = 300.0
 _FAILED_MAX = 20  #: failures that are shown of a group
 
 
@@ -179,7 +179,7 @@ def drain(
 
     limit_s = math.inf if timeout is None else seconds(timeout, what="--timeout")
     end = time.monotonic() + limit_s
-    pool = open_pool(patience_s=min(_PATIENCE_S, limit_s))
+    pool = open_pool(retry_for=min(_RETRY_S, limit_s))
     collector = pool.groups.collector(group)
     start = collector.summary()
     if not start.total:
@@ -189,7 +189,7 @@ def drain(
 
     def progress(view: GroupView) -> None:
         nonlocal seen
-        pool.transport.patience_s = min(_PATIENCE_S, max(0.0, end - time.monotonic()))
+        pool.transport.retry_for = min(_RETRY_S, max(0.0, end - time.monotonic()))
         done = view.succeeded + view.failed
         bar.add(done - seen)
         seen = done
@@ -225,7 +225,7 @@ def messages(
       pool group messages sweep
       pool group messages sweep -f
     """
-    pool = open_pool(patience_s=_PATIENCE_S if follow else PATIENCE_S)
+    pool = open_pool(retry_for=_RETRY_S if follow else RETRY_FOR_S)
     collector = pool.groups.collector(group)
     for told in pool.groups.messages(collector.group_id, follow=follow, after=after):
         if json:
@@ -382,7 +382,7 @@ def fetch(
     from computepool.sdk.files.fetching import Fetched, fetch_group
     from computepool.sdk.jobs.progress_bar import Bar
 
-    pool = open_pool(patience_s=_PATIENCE_S)
+    pool = open_pool(retry_for=_RETRY_S)
     view = pool.groups.find(group)
     bar = Bar("fetching", total=None, show=False if json else None)
 

@@ -263,7 +263,7 @@ def logs(
     """
     from computepool.cli.job.logs import print_logs
 
-    pool = open_pool(patience_s=300 if follow else 3)
+    pool = open_pool(retry_for=300 if follow else 3)
     with goes_on(f"The job goes on. Stop it: pool jobs cancel {job_id}") if follow else nullcontext():
         print_logs(pool, job_id, follow=follow, json=json)
 
@@ -359,9 +359,9 @@ def wait(
     from computepool.sdk.client.sizes import seconds
     from computepool.sdk.jobs.notify import notify as tell
 
-    pool = open_pool(patience_s=300)
+    pool = open_pool(retry_for=300)
     timeout_s = None if timeout is None else seconds(timeout)
-    jobs = [pool.jobs.wait(job_id, timeout_s=timeout_s) for job_id in job_ids]
+    jobs = [pool.jobs.wait(job_id, timeout=timeout_s) for job_id in job_ids]
     if notify:
         tell(", ".join(f"{job.name}: {job.state.value}" for job in jobs))
     if json:

@@ -37,7 +37,7 @@ def mesh(
       pool mesh --nodes
       pool mesh -f
     """
-    pool = open_pool(patience_s=300 if follow else 3)
+    pool = open_pool(retry_for=300 if follow else 3)
     if follow:
         try:
             for item in pool.mesh.activity(follow=True):

@@ -97,7 +97,9 @@ def hosts(*, limit: Limit = 30, json: Json = False, needs: JobOptions) -> None:
     """
     from computepool.sdk.jobs import options
 
-    view = open_pool().jobs.preview(options.needs(needs), limit=limit, **options.rules(needs))
+    rules = options.rules(needs)
+    timeout = rules.pop("timeout_s", None)
+    view = open_pool().jobs.preview(options.needs(needs), limit=limit, timeout=timeout, **rules)
     if json:
         output.print_json(view)
         return

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: How alike two options are of which one may be a mistake for the other, from 0 to 1.
 _LIKE = 0.75
 #: While somebody watches, a restart of the hub is waited out.
-WATCH_PATIENCE_S = 300.0
+WATCH_RETRY_S = 300.0
 
 
 class SubmitCommand(TyperCommand):
@@ -134,7 +134,7 @@ def submit(
     if not (wait or out):
         _say(reply, spec, json=json, group=group)
         return
-    pool = open_pool(patience_s=WATCH_PATIENCE_S)
+    pool = open_pool(retry_for=WATCH_RETRY_S)
     if slices:
         _watch_slices(pool, reply, json=json, out=out)
     else:

@@ -21,7 +21,7 @@ from computepool.cli.local.local_pool import NODE_START_S, LocalPool, program, s
 from computepool.cli.node import codes
 from computepool.cli.node import options as node_options
 from computepool.cli.node.options import CODE_ENV, Cores, Elastic, Net, Properties, Ram, Reset, Tags
-from computepool.cli.options import PATIENCE_S, Json, accepts
+from computepool.cli.options import RETRY_FOR_S, Json, accepts
 from computepool.protocol.local_address import outgoing_address, url_of
 
 PORT = 8765
@@ -227,7 +227,7 @@ def _own_code(peer: str) -> str:
             f"or sign in to it first: pool login {peer}{here}",
             field="code",
         )
-    with connect(known.hub, known.key, patience_s=PATIENCE_S) as pool:
+    with connect(known.hub, known.key, retry_for=RETRY_FOR_S) as pool:
         return pool.nodes.code().code
 
 
@@ -237,7 +237,7 @@ def _probe(peer: str) -> str:
     from computepool.sdk.errors import HubUnreachable, Unavailable
     from computepool.sdk.pool import Pool
 
-    with Pool(Transport(peer, None, patience_s=PATIENCE_S)) as pool:
+    with Pool(Transport(peer, None, retry_for=RETRY_FOR_S)) as pool:
         try:
             return pool.accounts.hub().mesh_version
         except HubUnreachable as error:

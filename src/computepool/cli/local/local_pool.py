@@ -133,7 +133,7 @@ def signed_in(machine: LocalPool, url: str, key: str) -> Pool:
     from computepool.sdk import connect
     from computepool.sdk.client.config import Config, config_path, load_config, save_config, save_hub_keys
 
-    pool = connect(url, key, patience_s=0)
+    pool = connect(url, key, retry_for=0)
     machine.until_ready(lambda: _answers(pool), timeout_s=HUB_START_S, what="The hub")
     if config_path().exists() and load_config().hub != url:
         output.note(f"Your CLI now talks to {url} (before: {load_config().hub}).")

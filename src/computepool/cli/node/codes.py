@@ -52,8 +52,8 @@ def code(
     """
     from computepool.sdk.client.sizes import seconds
 
-    pool = open_pool(patience_s=300 if wait else 3)
-    made = pool.nodes.code(hosts=hosts, life_s=None if life is None else seconds(life, what="--for"))
+    pool = open_pool(retry_for=300 if wait else 3)
+    made = pool.nodes.code(hosts=hosts, lifetime=None if life is None else seconds(life, what="--for"))
     if json:
         output.print_json(followed(pool, made.id) if wait else made)
         return

@@ -98,7 +98,7 @@ class Collector:
 
     def drain(
         self,
-        timeout_s: float | None = None,
+        timeout: float | None = None,
         progress: Callable[[GroupView], object] | None = None,
         *,
         notify: bool = False,
@@ -107,9 +107,9 @@ class Collector:
 
         `notify`: say so on the desktop, or in the terminal, when it is complete.
 
-        Raises TimeoutError, with the summary so far as `.summary`, when that takes longer than `timeout_s`.
+        Raises TimeoutError, with the summary so far as `.summary`, when that takes longer than `timeout`.
         """
-        end = None if timeout_s is None else time.monotonic() + timeout_s
+        end = None if timeout is None else time.monotonic() + timeout
         wait_ms = 0
         notice = WaitNotice(partial(self._api.reason, self.group_id))
         while True:

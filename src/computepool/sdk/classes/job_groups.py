@@ -48,13 +48,13 @@ class GroupSubmission:
 
     def drain(
         self,
-        timeout_s: float | None = None,
+        timeout: float | None = None,
         progress: Callable[[GroupView], object] | None = None,
         *,
         notify: bool = False,
     ) -> Summary:
         """Wait until every key has an outcome, as `Collector.drain` does."""
-        return self.collector.drain(timeout_s, progress, notify=notify)
+        return self.collector.drain(timeout, progress, notify=notify)
 
     def reports(self, *, follow: bool = False) -> Iterator[JobReport]:
         """What succeeded, in the order in which it came; with `follow` until nothing is pending."""

@@ -39,13 +39,13 @@ class BackgroundThreads:
         """Allowed everywhere, also in `__del__`."""
         self._calls.put(call)
 
-    def flush(self, timeout_s: float) -> bool:
+    def flush(self, timeout: float) -> bool:
         """Wait until what was handed over so far is done; with one thread only."""
         if self._pid != os.getpid():
             return True
         done = threading.Event()
         self._calls.put(done.set)
-        return done.wait(timeout_s)
+        return done.wait(timeout)
 
     def stop(self) -> None:
         """Each thread ends after what was handed over before."""

@@ -227,10 +227,10 @@ class GroupSession:
                     return True
         return False
 
-    def flush(self, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
+    def flush(self, timeout: float = CLOSE_TIMEOUT_S) -> bool:
         """Wait until the hub has acknowledged everything submitted so far."""
         with self._state:
-            return self._state.wait_for(self._all_sent, timeout_s)
+            return self._state.wait_for(self._all_sent, timeout)
 
     def _all_sent(self) -> bool:
         return not self._queue and not self._sending and not any(map(len, self._feeds))
@@ -250,12 +250,12 @@ class GroupSession:
             future.drop()
         self._end_open()
 
-    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+    def close(self, timeout: float = CLOSE_TIMEOUT_S) -> None:
         """Flush and stop listening. The jobs go on; futures that are still open here fail, and say so."""
         if self._pid != os.getpid():
             return
-        end = time.monotonic() + timeout_s
-        if not self.flush(timeout_s):
+        end = time.monotonic() + timeout
+        if not self.flush(timeout):
             unsent = counted(self._unsent, "job")
             _log.warning("%s could not be sent to the hub before the program closed", unsent)
         with self._state:
@@ -363,7 +363,7 @@ class GroupSession:
         if head.retries:
             terms += f',"retries":{head.retries}'
         body = f'{{"spec":{head.spec},"items":[{items}],"group_id":"{self._ensure_group()}"{terms}}}'
-        reply = self._transport.ask(SubmitReply, "POST", "/jobs", body=body.encode(), patience_s=OUTAGE_MAX_S)
+        reply = self._transport.ask(SubmitReply, "POST", "/jobs", body=body.encode(), retry_for=OUTAGE_MAX_S)
         if reply.warning:
             self.waits.tell(reply.job_ids[0], reply.warning)
         return reply
@@ -372,7 +372,7 @@ class GroupSession:
         if self._group_id is None:
             assert self._request is not None
             body = self._request.model_dump_json().encode()
-            group = self._transport.ask(GroupView, "POST", "/groups", body=body, patience_s=OUTAGE_MAX_S)
+            group = self._transport.ask(GroupView, "POST", "/groups", body=body, retry_for=OUTAGE_MAX_S)
             with self._state:
                 self._group_id = group.id
         return self._group_id
@@ -427,7 +427,7 @@ class GroupSession:
             self._state.wait_for(lambda: self._closing or self._open or self._warm)
             return not self._closing
 
-    def _results_page(self, patience_s: float) -> ResultPage:
+    def _results_page(self, retry_for: float) -> ResultPage:
         params = {"after": self._cursor, "limit": RESULTS_PER_PAGE, "wait_ms": WAIT_MS}
         return self._transport.ask(
             ResultPage,
@@ -435,7 +435,7 @@ class GroupSession:
             f"/groups/{self._group_id}/results",
             params=params,
             wait_s=WAIT_MS / 1000,
-            patience_s=patience_s,
+            retry_for=retry_for,
         )
 
     def _deliver(self, page: ResultPage) -> None:

@@ -32,7 +32,7 @@ API = "/api/v1"
 CONNECT_TIMEOUT_S = 5.0
 REPLY_TIMEOUT_S = 30.0
 #: How long a call keeps trying while the hub is away: a restart takes seconds, an upgrade a minute.
-PATIENCE_S = 60.0
+RETRY_FOR_S = 60.0
 #: How long a long poll is parked at the hub.
 WAIT_MS = 20_000
 CONNECTIONS_MAX = 32
@@ -56,7 +56,7 @@ class RequestOptions(TypedDict, total=False):
     params: Params | None
     body: bytes | None
     wait_s: float
-    patience_s: float | None  #: in place of the transport's own
+    retry_for: float | None  #: in place of the transport's own
     key: str | None  #: see `post`
 
 
@@ -66,7 +66,7 @@ class Transport:
         url: str,
         key: str | None,
         *,
-        patience_s: float = PATIENCE_S,
+        retry_for: float = RETRY_FOR_S,
         key_now: Callable[[], str | None] | None = None,
     ) -> None:
         """`key_now`: asked for another key when the hub no longer takes one, after it took it or was away."""
@@ -74,7 +74,7 @@ class Transport:
         self._key, self._key_now = key, key_now
         #: The key: it was taken before, or the hub was away and may have made another.
         self._may_change = False
-        self.patience_s = patience_s
+        self.retry_for = retry_for
         self.closed = threading.Event()
         self._lock = threading.Lock()
         self._calls = 0
@@ -134,7 +134,7 @@ class Transport:
         return self._call(method, path, read=lambda body: _parse(model, body), **request)
 
     def call(self, method: str, path: str, **request: Unpack[RequestOptions]) -> bytes:
-        """The reply's body. Retries while the hub is away or busy, for `patience_s`; raises its errors."""
+        """The reply's body. Retries while the hub is away or busy, for `retry_for`; raises its errors."""
         return self._call(method, path, read=bytes, **request)
 
     def _call(
@@ -146,7 +146,7 @@ class Transport:
         params: Params | None = None,
         body: bytes | None = None,
         wait_s: float = 0,
-        patience_s: float | None = None,
+        retry_for: float | None = None,
         key: str | None = None,
     ) -> T:
         request = {
@@ -157,16 +157,16 @@ class Transport:
         }
         used = self._key
         try:
-            return self._tried(method, path, request, read=read, patience_s=patience_s)
+            return self._tried(method, path, request, read=read, retry_for=retry_for)
         except Unauthenticated:
             if not self._renewed(used):
                 raise
-        return self._tried(method, path, request, read=read, patience_s=patience_s)
+        return self._tried(method, path, request, read=read, retry_for=retry_for)
 
     def _tried(
-        self, method: str, path: str, request: Any, *, read: Callable[[bytes], T], patience_s: float | None
+        self, method: str, path: str, request: Any, *, read: Callable[[bytes], T], retry_for: float | None
     ) -> T:
-        for attempt in self._attempts(patience_s):
+        for attempt in self._attempts(retry_for):
             with attempt, self._under_way():
                 reply = self._client.request(method, API + path, **request)
                 raise_for_problem(reply)
@@ -207,9 +207,9 @@ class Transport:
         except httpx2.TransportError as error:
             raise self.unreachable(error) from error
 
-    def _attempts(self, patience_s: float | None) -> Iterator[_Attempt]:
+    def _attempts(self, retry_for: float | None) -> Iterator[_Attempt]:
         """Attempts until one succeeds, with jittered pauses. Each swallows what may be retried."""
-        patience_s = self.patience_s if patience_s is None else patience_s
+        retry_for = self.retry_for if retry_for is None else retry_for
         start = time.monotonic()
         warned = False
         for number in range(1_000_000):
@@ -218,7 +218,7 @@ class Transport:
             assert attempt.error is not None  # it did not return and did not raise
             pause_s = attempt.pause_s(number)
             away_s = time.monotonic() - start
-            if away_s + pause_s > patience_s or self.closed.is_set():
+            if away_s + pause_s > retry_for or self.closed.is_set():
                 raise self._given_up(attempt.error)
             if away_s > _OUTAGE_WORTH_A_WARNING_S and not warned:
                 warned = True

@@ -89,7 +89,7 @@ class WaitNotice:
 def job_reason(transport: Transport, job_id: str) -> str:
     """Why a job that waits does; empty when it runs or is over. The hub is asked once: who waits insists anyway."""
     with suppress(ComputePoolError):
-        found = transport.ask(WhyView, "GET", f"/jobs/{job_id}/why", patience_s=0)
+        found = transport.ask(WhyView, "GET", f"/jobs/{job_id}/why", retry_for=0)
         if found.state is JobState.QUEUED:
             return f"{job_id}: {found.sentence}"
     return ""
@@ -99,7 +99,7 @@ def group_reason(transport: Transport, group_id: str) -> str:
     """The same of the newest job of a group that waits."""
     params: Params = {"group_id": group_id, "state": JobState.QUEUED.value, "limit": 1}
     with suppress(ComputePoolError):
-        for job in transport.ask(JobPage, "GET", "/jobs", params=params, patience_s=0).jobs:
+        for job in transport.ask(JobPage, "GET", "/jobs", params=params, retry_for=0).jobs:
             return job_reason(transport, job.id)
     return ""
 

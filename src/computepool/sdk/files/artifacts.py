@@ -133,9 +133,9 @@ class ArtifactApi:
         """How much your account keeps, and may keep."""
         return self._transport.get("/storage", StorageView)
 
-    def keep(self, digest: str, *, for_s: float | str | None = None) -> ArtifactInfo:
+    def keep(self, digest: str, *, duration: float | str | None = None) -> ArtifactInfo:
         """Keep it whatever becomes of its jobs: for a time ("30d"), or until it is released."""
-        span_s = None if for_s is None else seconds(for_s, what="for_s")
+        span_s = None if duration is None else seconds(duration, what="duration")
         request = validate(KeepRequest, for_s=span_s)
         return self._transport.put(f"/artifacts/{digest}/keep", ArtifactInfo, body=request)
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, Unpack
 
 from computepool.protocol.jobs.jobs import RESULT_MAX
-from computepool.sdk.client.transport import PATIENCE_S
+from computepool.sdk.client.transport import RETRY_FOR_S
 from computepool.sdk.jobs.futures import JobFuture
 from computepool.sdk.jobs.mapping import MapRun
 from computepool.sdk.jobs.options import JobOptions, PathLike
@@ -28,11 +28,11 @@ def connect_async(
     url: str | None = None,
     key: str | None = None,
     *,
-    patience_s: float = PATIENCE_S,
+    retry_for: float = RETRY_FOR_S,
     max_result_bytes: int = RESULT_MAX,
 ) -> AsyncPool:
     """As `connect`, for asyncio: `async with connect_async() as pool: …`."""
-    return AsyncPool(connect(url, key, patience_s=patience_s, max_result_bytes=max_result_bytes))
+    return AsyncPool(connect(url, key, retry_for=retry_for, max_result_bytes=max_result_bytes))
 
 
 class AsyncPool:

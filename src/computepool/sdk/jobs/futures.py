@@ -90,7 +90,7 @@ class JobFuture(Future[Any]):
         if self._id is None or self.done():
             return False
         try:
-            job = self._source.pool.transport.ask(JobDetail, "GET", f"/jobs/{self._id}", patience_s=0)
+            job = self._source.pool.transport.ask(JobDetail, "GET", f"/jobs/{self._id}", retry_for=0)
         except ComputePoolError:
             return False
         self._seen = job.state

@@ -213,10 +213,19 @@ def validate(model: type[Model], **fields: Any) -> Model:
         message = first["msg"].removeprefix("Value error, ")
         if not field:  # it is about several of them, and names them
             raise BadRequest(f"{message[:1].upper()}{message[1:]}.") from error
-        raise BadRequest(f"{_AS_WRITTEN.get(field, field)}: {message}", field=field) from error
+        raise BadRequest(
+            f"{_AS_WRITTEN.get(field) or field.removesuffix('_s')}: {message}", field=field
+        ) from error
 
 
-_AS_WRITTEN = {"ram_mb": "ram", "disk_mb": "disk", "vram_mb": "vram", "timeout_s": "timeout", "ttl_s": "ttl"}
+#: What a field of the wire is called as a parameter; "name_s" is "name" otherwise.
+_AS_WRITTEN = {
+    "ram_mb": "ram",
+    "disk_mb": "disk",
+    "vram_mb": "vram",
+    "for_s": "duration",
+    "life_s": "lifetime",
+}
 _ANY_SPEC = JobSpec(kind=JobKind.COMMAND, name="any", argv=["true"])
 
 

@@ -94,7 +94,7 @@ class AccountApi:
         jobs_open_max: int | None = None,
         spend_per_day_max: int | None = None,
         artifact_bytes_max: int | None = None,
-        artifact_keep_s: int | None = None,
+        artifact_keep: int | None = None,
     ) -> AccountView:
         """Admins only. None: the hub's own limit. Money in microcredits; files in bytes, kept for seconds."""
         request = validate(
@@ -102,7 +102,7 @@ class AccountApi:
             jobs_open_max=jobs_open_max,
             spend_per_day_max=spend_per_day_max,
             artifact_bytes_max=artifact_bytes_max,
-            artifact_keep_s=artifact_keep_s,
+            artifact_keep_s=artifact_keep,
         )
         return self._transport.put(f"/accounts/{account_id}/quotas", AccountView, body=request)
 
@@ -149,7 +149,7 @@ class KeyApi:
         self,
         name: str,
         *,
-        expires_in_s: float | None = None,
+        expires_in: float | None = None,
         account_id: str | None = None,
         scopes: Sequence[str] | None = None,
     ) -> NewKeyReply:
@@ -157,17 +157,17 @@ class KeyApi:
         request = validate(
             KeyRequest,
             name=name,
-            expires_in_s=expires_in_s,
+            expires_in_s=expires_in,
             account_id=account_id,
             scopes=None if scopes is None else [*scopes],
         )
         return self._transport.post("/keys", NewKeyReply, body=request)
 
     def rotate(
-        self, key_id: str, *, overlap_s: float = 24 * 3600, expires_in_s: float | None = None
+        self, key_id: str, *, overlap: float = 24 * 3600, expires_in: float | None = None
     ) -> NewKeyReply:
         """A new key with the same name and scopes; the old one ends after the overlap."""
-        request = validate(KeyRotateRequest, overlap_s=overlap_s, expires_in_s=expires_in_s)
+        request = validate(KeyRotateRequest, overlap_s=overlap, expires_in_s=expires_in)
         return self._transport.post(f"/keys/{key_id}/rotate", NewKeyReply, body=request)
 
     def revoke_all(self, *, keep_this: bool = True, account_id: str | None = None) -> int:

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from computepool.core.jobs.lifecycle import TERMINAL, JobState
 from computepool.protocol.jobs.checkpoints import CheckpointDetail
@@ -35,6 +35,7 @@ from computepool.sdk.client.transport import WAIT_MS, Transport
 from computepool.sdk.client.waiting import WaitNotice, job_reason
 from computepool.sdk.errors import Conflict
 from computepool.sdk.files.sealing import open_text, with_error
+from computepool.sdk.jobs.options import validate
 
 Jobs: TypeAlias = list[JobView]
 
@@ -51,7 +52,7 @@ class JobApi:
         group_id: str | None = None,
         **terms: object,
     ) -> SubmitReply:
-        """One job per item. `terms`: priority, retries, after, ttl_s."""
+        """One job per item. `terms`: fields of SubmitRequest, such as priority, retries, after or ttl_s."""
         request = SubmitRequest.model_validate(
             {"spec": spec, "items": list(items), "group_id": group_id, **terms}
         )
@@ -87,10 +88,10 @@ class JobApi:
         tries = [with_error(attempt, job_id) for attempt in job.tries]
         return with_error(job, job_id).model_copy(update={"tries": tries})
 
-    def wait(self, job_id: str, *, timeout_s: float | None = None) -> JobDetail:
+    def wait(self, job_id: str, *, timeout: float | None = None) -> JobDetail:
         """The job when it is over; raises TimeoutError."""
         job = self.get(job_id)
-        end = None if timeout_s is None else time.monotonic() + timeout_s
+        end = None if timeout is None else time.monotonic() + timeout
         notice = WaitNotice(partial(job_reason, self._transport, job_id))
         while job.state not in TERMINAL:
             if job.state is JobState.QUEUED:
@@ -98,9 +99,9 @@ class JobApi:
             job = self.get(job_id, seen=job.state, wait_ms=self._wait_ms(job_id, end, notice))
         return job
 
-    def result(self, job_id: str, *, timeout_s: float | None = None) -> JobResult:
+    def result(self, job_id: str, *, timeout: float | None = None) -> JobResult:
         """The result when the job is over; raises TimeoutError."""
-        end = None if timeout_s is None else time.monotonic() + timeout_s
+        end = None if timeout is None else time.monotonic() + timeout
         notice = WaitNotice(partial(job_reason, self._transport, job_id))
         while True:
             try:
@@ -161,12 +162,17 @@ class JobApi:
         """Where an unfinished job goes on from if it has to start again; raises NotFound where there is none."""
         return self._transport.get(f"/jobs/{job_id}/checkpoint", CheckpointDetail)
 
-    def preview(self, needs: Needs, *, limit: int = 100, **rules: Any) -> PreviewView:
-        """Where a job with these needs would run, and why not elsewhere.
-
-        `rules` are what owners may have rules about: net, labels, timeout_s.
-        """
-        body = PreviewRequest(needs=needs, limit=limit, **rules)
+    def preview(
+        self,
+        needs: Needs,
+        *,
+        limit: int = 100,
+        net: Sequence[str] | None = None,
+        labels: Sequence[str] | None = None,
+        timeout: float | None = None,
+    ) -> PreviewView:
+        """Show where such a job would run, and why not elsewhere. Owners may set rules on net, labels and timeout."""
+        body = validate(PreviewRequest, needs=needs, limit=limit, net=net, labels=labels, timeout_s=timeout)
         return self._transport.post("/jobs/preview", PreviewView, body=body)
 
     def queue(self) -> QueueView:

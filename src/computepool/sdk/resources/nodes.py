@@ -84,9 +84,9 @@ class NodeApi:
         """Ask an administrator to look at its ban or probation."""
         return self._transport.post(f"/nodes/{node_id}/review", ReviewReply, body=ReviewRequest(note=note))
 
-    def code(self, *, hosts: int | None = 1, life_s: float | None = None) -> EnrolCodeReply:
+    def code(self, *, hosts: int | None = 1, lifetime: float | None = None) -> EnrolCodeReply:
         """A code for a new machine, or for several hosts (None: as many as the hub lets); for a limited time."""
-        body = EnrolCodeRequest(hosts=hosts, life_s=life_s)
+        body = EnrolCodeRequest(hosts=hosts, life_s=lifetime)
         return self._transport.post("/nodes/codes", EnrolCodeReply, body=body)
 
     def joined(self, code_id: str) -> JoinStatus:

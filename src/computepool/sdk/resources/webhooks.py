@@ -70,10 +70,10 @@ def verify_webhook(
     body: bytes | str,
     secret: str,
     *,
-    tolerance_s: int = 300,
-    now_s: int | None = None,
+    tolerance: int = 300,
+    now: int | None = None,
 ) -> dict[str, Any]:
-    """What a webhook says, if it is signed with `secret` and not older than `tolerance_s`. Raises WebhookError.
+    """What a webhook says, if it is signed with `secret` and not older than `tolerance` seconds. Raises WebhookError.
 
     Messages come at least once: remember `webhook-id`, and do nothing when you meet one again.
 
@@ -86,8 +86,8 @@ def verify_webhook(
         key = secret_bytes(secret)
     except (KeyError, ValueError) as error:
         raise WebhookError(f"This is no signed webhook: {error}.") from None
-    now = clock.now_ms() // 1000 if now_s is None else now_s
-    if abs(now - timestamp_s) > tolerance_s:
+    now = clock.now_ms() // 1000 if now is None else now
+    if abs(now - timestamp_s) > tolerance:
         raise WebhookError(f"This webhook was signed {now - timestamp_s} s ago; it may have been sent again.")
     data = body.encode() if isinstance(body, str) else bytes(body)
     expected = signature(key, message_id=message_id, timestamp_s=timestamp_s, body=data).encode()
