@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from computepool.agent.config import AgentLimits
-from computepool.agent.execution.attempt_result import AttemptResult, failed
+from computepool.agent.execution.attempt_result import AttemptResult, failed_result
 from computepool.agent.execution.logs import STDERR, STDOUT, LogBuffer
 from computepool.agent.storage import sealing as node_sealing
 from computepool.core.jobs.lifecycle import JobKind, JobState, Outcome, Reason
@@ -181,7 +181,7 @@ SPEC = JobSpec(kind=JobKind.COMMAND, name="x", argv=["true"], seal_to=sealing.pu
 
 def test_nothing_readable_is_left_in_a_report() -> None:
     for words in ("MARKER", "MARKER " + "x" * 20_000, "MARKER " + "𝔘" * 20_000, "MARKER\x00\ud800"):
-        ending = node_sealing.close(failed(Reason.EXCEPTION, words), SPEC, "job_1")
+        ending = node_sealing.close(failed_result(Reason.EXCEPTION, words), SPEC, "job_1")
         report = ending.report("job_1-1")
         assert report.error is not None
         assert len(report.error) <= TEXT_MAX

@@ -50,7 +50,7 @@ class DetectedCard:
 
 
 def find_cards() -> tuple[DetectedCard, ...]:
-    return (*_nvidia(), *_amd(), *_apple())
+    return (*_nvidia(), *(_amd_smi_cards() or _rocm_smi_cards()), *_apple())
 
 
 def visible_env(cards: Sequence[DetectedCard]) -> Mapping[str, str]:
@@ -161,10 +161,6 @@ class GpuMeter:
 
 
 # ---------------------------------------------------------------- AMD and Apple
-def _amd() -> list[DetectedCard]:
-    return _amd_smi_cards() or _rocm_smi_cards()
-
-
 def _amd_smi_cards() -> list[DetectedCard]:
     data = _json(run_tool(["amd-smi", "static", "--asic", "--vram", "--json"]))
     rows = data.get("gpu_data") if isinstance(data, dict) else data

@@ -15,20 +15,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from computepool.agent.sandbox.backends.gvisor import LOG_FD, GvisorSandbox, read_ending_with_log
+from computepool.agent.sandbox.backends.gvisor import LOG_FD, GvisorSandbox
 from computepool.agent.sandbox.backends.runsc import Missing, Runsc, ask
 from computepool.agent.sandbox.base import SandboxPolicy
 from computepool.agent.sandbox.interior import hidden_files
 from computepool.agent.sandbox.slots import Footprint
-from computepool.agent.sandbox.supervise import ProcessExit, SlotProcess
+from computepool.agent.sandbox.supervise import SlotProcess
 from computepool.core.isolation import Level
 
 #: Where engines put it.
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _FIX = "install runc, which comes with Docker and with podman: sudo apt install runc"
 _OLDEST = (1, 1)
-#: Exit code of runc when it could not start the job; the job's own may be the same, but then its log is empty.
-_NOT_STARTED = 1
 #: The first process of a container ignores the signals that it sends itself; so the job is the second.
 _INIT = ("/bin/sh", "-c", '"$@"; exit $?', "init")
 _SHELL_SAYS = (126, 127)
@@ -48,6 +46,7 @@ class ContainerSandbox(GvisorSandbox):
     #: runc waits beside the job, with some ten threads.
     footprint = Footprint(pids=32, processes=3, memory_mb=32, limits_inside=True)
     process = SlotProcess
+    not_started = 1  #: the job's own exit code may be the same, but then the log is empty
     doubtful = _SHELL_SAYS
     _ways = "rootless"
 
@@ -89,9 +88,6 @@ class ContainerSandbox(GvisorSandbox):
         log = ["--log", f"/proc/self/fd/{LOG_FD}", "--log-format", "json"]
         passed = f"--preserve-fds={len(self._fds(policy))}"
         return [program, *log, "--root", str(folder), "run", passed, "--bundle", str(folder), "job"]
-
-    def _read_ending(self, wait_status: int, log: int) -> ProcessExit | None:
-        return read_ending_with_log(wait_status, log, not_started=_NOT_STARTED)
 
 
 @functools.lru_cache(maxsize=4)

@@ -33,8 +33,6 @@ from computepool.core.isolation import Level
 _FOOTPRINT = Footprint(pids=128, processes=7, pids_each=4, memory_mb=64, limits_inside=True)
 LOG_FD = launcher.FIRST_OWN_FD - 1
 _LOG_BYTES_MAX = 16 * 1024
-#: Exit code of runsc when it could not start the job.
-_NOT_STARTED = 128
 _names = itertools.count()
 
 
@@ -54,6 +52,8 @@ class GvisorSandbox:
     level: Level = Level.GVISOR
     footprint = _FOOTPRINT
     process: type[SlotProcess] = _GvisorProcess
+    #: Exit code of the program when it could not start the job.
+    not_started = 128
     #: Exit codes that may mean that the job never began.
     doubtful: tuple[int, ...] = ()
 
@@ -114,7 +114,7 @@ class GvisorSandbox:
             log = slot.memory_file("log")
 
             def read_ending(wait_status: int) -> ProcessExit:
-                ending = self._read_ending(wait_status, log)
+                ending = _read_ending(wait_status, log, not_started=self.not_started)
                 if ending is not None and ending.code not in self.doubtful:
                     return ending
                 found = self._interior.start_failure(
@@ -188,11 +188,8 @@ class GvisorSandbox:
         cards = ["--nvproxy"] if policy.gpus else []
         return [program, *runsc.FLAGS, *cards, *opened, *files, "run", f"--bundle={folder}", *passed, "job"]
 
-    def _read_ending(self, wait_status: int, log: int) -> ProcessExit | None:
-        return read_ending_with_log(wait_status, log, not_started=_NOT_STARTED)
 
-
-def read_ending_with_log(wait_status: int, log: int, *, not_started: int) -> ProcessExit | None:
+def _read_ending(wait_status: int, log: int, *, not_started: int) -> ProcessExit | None:
     """How the job ended; None if it never started, in which case the log says why."""
     ending = read_wait_status(wait_status)
     if ending.status is Status.EXIT and ending.code == not_started and _last_error(log):
