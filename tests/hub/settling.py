@@ -21,6 +21,7 @@ from computepool.hub.jobs.attempt_rows import NamedAttempt
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.memory.registry import Registry
 from computepool.hub.scheduling import leases
+from computepool.hub.scheduling.dispatch import Dispatcher
 from computepool.hub.settings import Settings
 from computepool.hub.settlement import settle
 from computepool.hub.snapshot import take
@@ -99,6 +100,7 @@ class Bench:
             registry=Registry(self.settings.lease_rules()),
             backlog=Backlog(),
         )
+        self.hub.dispatcher = Dispatcher(self.hub)
         await self.start()
 
     async def stop(self) -> None:
@@ -130,7 +132,7 @@ class Bench:
     async def report(self, node: int, *reports: Report) -> list[str]:
         text = signed_text(reports)
         request = CompleteRequest(reports=list(reports), signature=b64(self.keys[node].sign(text)))
-        reply, _ = await settle.complete(self.hub, self.nodes[node], request)
+        reply = await settle.complete(self.hub, self.nodes[node], request)
         return [answer.verdict.value for answer in reply.answers]
 
     async def expire(self, *attempt_ids: str) -> None:

@@ -161,11 +161,11 @@ class Twin:
     async def report(self, node: Node, *reports: Report) -> list[str]:
         text = signed_text(reports)
         request = CompleteRequest(reports=list(reports), signature=b64(node.key.sign(text)))
-        reply, _ = await settle.complete(self.hub, node.principal, request)
+        reply = await settle.complete(self.hub, node.principal, request)
         return [answer.verdict.value for answer in reply.answers]
 
     async def cancel(self, who: Principal, job_id: str) -> str:
-        view, _ = await jobs.cancel(self.hub, who, job_id)
+        view = await jobs.cancel(self.hub, who, job_id)
         return view.state.value
 
     async def expire(self) -> None:

@@ -91,7 +91,7 @@ def build_hub(settings: Settings, clock: Clock) -> Hub:
     registry = Registry(settings.lease_rules())
     prices_now = Market(load_table(store, settings.economy, convert=settings.economy_convert))
     registry.fleet.set_prices(prices_now)
-    return Hub(
+    hub = Hub(
         hub_id=hub_id,
         settings=settings,
         clock=clock,
@@ -103,6 +103,8 @@ def build_hub(settings: Settings, clock: Clock) -> Hub:
         blobs=make_blobs(settings),
         market=prices_now,
     )
+    hub.dispatcher = Dispatcher(hub)
+    return hub
 
 
 def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
@@ -210,7 +212,7 @@ async def running(
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     hub.store.start()
     await in_thread(hub, hub.blobs.claim, hub.secrets.digest("artifacts"))
-    dispatcher, authenticator = Dispatcher(hub), Authenticator(hub)
+    dispatcher, authenticator = hub.dispatcher, Authenticator(hub)
     hub.store.on_commit = lambda topics: cache_sync.own_commit(hub, authenticator, topics)
     hub.store.on_closing = collector.close
     hub.store.on_reputation = lambda changed: reputation.follow(hub, changed)

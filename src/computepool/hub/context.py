@@ -7,6 +7,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from computepool.core.fleet.fleet import Fleet
 from computepool.core.money.market import Market
@@ -31,6 +32,9 @@ from computepool.protocol.health import CheckView
 from computepool.protocol.jobs.jobs import JobSpec
 from computepool.protocol.money.credits import LeaderboardView
 from computepool.protocol.money.market import MarketChart
+
+if TYPE_CHECKING:
+    from computepool.hub.scheduling.dispatch import Dispatcher
 
 _SPECS_CACHED = 10_000
 _BLOB_THREADS = 16
@@ -131,6 +135,7 @@ class Hub:
     secrets: Secrets
     blobs: Blobs
     market: Market
+    dispatcher: Dispatcher = field(init=False)  #: set where both are made
     specs: SpecCache = field(init=False)
     submitters: Submitters = field(init=False)
     uses: dict[str, Use] = field(default_factory=dict)  #: by account, for its quotas

@@ -1,7 +1,7 @@
 """What units of work know of the hub's memory: a frozen snapshot, taken on the event loop before they run.
 
 The writer thread must not look at the hub itself, which changes while it runs. What a unit comes to is told to memory after
-its commit (`Effects` in jobs/transitions.py). A unit that needs to know something that nobody foresaw asks: it is taken
+its commit (`Settlement` in jobs/transitions.py). A unit that needs to know something that nobody foresaw asks: it is taken
 back, the loop answers, and it runs again.
 """
 

@@ -37,7 +37,7 @@ def clock() -> FakeClock:
 async def sweep(hub: HubDouble) -> None:
     """What the upkeep loop does, now instead of at its interval."""
     await housekeeping.drop_silent(hub.hub)
-    await hub.dispatcher.follow(await leases.expire_overdue(hub.hub))
+    await leases.expire_overdue(hub.hub)
 
 
 async def tries(hub: HubDouble, job_id: str) -> list[str]:
@@ -191,7 +191,7 @@ async def test_after_an_outage_of_the_store_other_hubs_may_renew_first(
         [job_id] = await submit(a.admin)
         await node.take()
         b.hub.settings.sweep_s = 10
-        swept = Sweep(b.hub, b.dispatcher)
+        swept = Sweep(b.hub)
         with monkeypatch.context() as outage:
             outage.setattr(b.hub.store, "read", _away)
             outage.setattr(b.hub.store, "write", _away)

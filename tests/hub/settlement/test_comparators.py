@@ -279,8 +279,8 @@ async def test_a_function_that_gives_no_answer_says_different(hub: HubDouble, sa
 async def test_a_comparison_that_nobody_makes_says_different(any_hub: HubDouble) -> None:
     sam, nodes, job_id = await two_results(any_hub, owners=2)
     any_hub.hub.clock.advance(round(any_hub.hub.settings.verify_wait_s * 1000) + 1)  # type: ignore[attr-defined]
-    await any_hub.dispatcher.follow(await unconfirmed.accept(any_hub.hub))
-    await any_hub.dispatcher.follow(await leases.expire_overdue(any_hub.hub))
+    await unconfirmed.accept(any_hub.hub)
+    await leases.expire_overdue(any_hub.hub)
     owner = await any_hub.account("late", "provider")
     third, attempt_id = await placed([await any_hub.node(owner, name="late")])
     assert attempt_id == f"{job_id}-3"

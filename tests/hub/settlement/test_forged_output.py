@@ -149,7 +149,7 @@ async def test_what_was_believed_is_found_out_when_it_is_run_again(hub: HubDoubl
     for name in ("late", "later"):
         nodes.append(await hub.node(await hub.account(name, "provider"), name=name))
         await nodes[-1].poll(wait_ms=0)
-    await hub.dispatcher.follow(await unconfirmed.start_checks(hub.hub))
+    await unconfirmed.start_checks(hub.hub)
     left = others(nodes, forger)
     left = others(left, await prints(left, TRUE))
     await prints(left, TRUE)

@@ -57,7 +57,7 @@ async def check_held(hub: HubDouble, nodes: list[NodeDouble], *, runs: int) -> N
     for node in nodes:
         node.sign_in()
         await node.poll(wait_ms=0)
-    await hub.dispatcher.follow(await unconfirmed.start_checks(hub.hub))
+    await unconfirmed.start_checks(hub.hub)
     for _ in range(runs):
         await answer(hub, nodes)
 
@@ -94,7 +94,7 @@ async def test_the_only_lender_is_paid_when_somebody_else_has_confirmed_it(hub: 
     advance(hub, 8 * DAY_MS)
     await credit_service.mature(hub.hub)
     assert await earning(hub, first) == (PAY, 0)
-    assert not (await unconfirmed.start_checks(hub.hub)).requeued, "nobody could run it"
+    assert not await unconfirmed.start_checks(hub.hub), "nobody could run it"
     owner = await hub.account("late", "provider")
     second = await hub.node(owner, name="second")
     await check_held(hub, [second], runs=1)
@@ -185,7 +185,7 @@ async def test_a_tie_that_nobody_could_break_is_ended_at_once(hub: HubDouble) ->
     assert (await sam.get(f"/jobs/{job_id}/result")).json()["result"] == '"1"'
     assert await strikes(hub, nodes) == [0, 0], "nobody can tell who was wrong, if anybody"
     assert await earning(hub, first) == (PAY, 0)
-    assert not (await unconfirmed.start_checks(hub.hub)).requeued, "the second would only say the same again"
+    assert not await unconfirmed.start_checks(hub.hub), "the second would only say the same again"
 
 
 async def test_a_third_owner_breaks_the_tie_later(hub: HubDouble) -> None:
@@ -195,7 +195,7 @@ async def test_a_third_owner_breaks_the_tie_later(hub: HubDouble) -> None:
     [second] = [node for node in nodes if node is not first]
     third = await hub.node(await hub.account("third", "provider"), name="third")
     await third.poll(wait_ms=0)
-    await hub.dispatcher.follow(await unconfirmed.start_checks(hub.hub))
+    await unconfirmed.start_checks(hub.hub)
     await answer(hub, [third], result='"2"')
     await answer(hub, [second], result='"2"')
     done = await job(sam, job_id)
@@ -218,7 +218,7 @@ async def test_a_program_whose_results_tie_again_and_again_is_not_run_twice(hub:
     [alone] = await submit(sam, spec=HOUR)
     await answer(hub, nodes, result='"3"')
     assert (await job(sam, alone))["verdict"] == "alone", "its pay is held all the same"
-    assert not (await unconfirmed.start_checks(hub.hub)).requeued
+    assert not await unconfirmed.start_checks(hub.hub)
     [other] = await submit(sam, spec=HOUR | {"name": "other"})
     first = await answer(hub, nodes)
     assert await is_being_checked(sam, other), "another program"
@@ -239,7 +239,7 @@ async def test_a_late_result_that_only_its_host_could_make_is_given_out_at_once(
     advance(hub, 10 * 60_000)
     host.sign_in()
     await housekeeping.drop_silent(hub.hub)
-    await hub.dispatcher.follow(await leases.expire_overdue(hub.hub))
+    await leases.expire_overdue(hub.hub)
     assert (await job(sam, job_id))["state"] == "queued"
     assert await host.report(grant.attempt_id, ran_ms=RAN_MS) == "accepted_late"
     assert (await job(sam, job_id))["verdict"] == "alone"

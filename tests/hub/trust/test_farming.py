@@ -123,7 +123,7 @@ async def test_a_later_check_by_a_friend_counts_as_little(hub: HubDouble) -> Non
     strangers = await lend(hub, "any", "any", "any")
     owner = await hub.account("friend", "provider")
     friend = await hub.node(owner, name="friend", tags=["club"])
-    await hub.dispatcher.follow(await unconfirmed.start_checks(hub.hub))
+    await unconfirmed.start_checks(hub.hub)
     await answer(hub, [friend, *strangers])
     assert (await job(sam, job_id))["verdict"] == "confirmed"
     assert [(await known(hub, node))["streak"] for node in (first, friend)] == [0, 0]

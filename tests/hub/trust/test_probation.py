@@ -98,7 +98,7 @@ class Town:
         return found
 
     async def probe(self, result: str) -> Grant:
-        await self.hub.dispatcher.follow(await probes.send_due(self.hub.hub))
+        await probes.send_due(self.hub.hub)
         _, grant = await self.take([self.victim])
         await self.answer(self.victim, grant, result)
         return grant
@@ -187,7 +187,7 @@ async def test_what_was_right_long_ago_may_be_wrong_today_and_tests_nobody(town:
     for node in town.nodes:
         node.sign_in()
     await town.victim.poll(wait_ms=0)
-    assert not (await probes.send_due(town.hub.hub)).requeued
+    assert not await probes.send_due(town.hub.hub)
     assert (await town.known())["probation_at_ms"] is not None
 
 
@@ -195,7 +195,7 @@ async def test_what_was_right_long_ago_may_be_wrong_today_and_tests_nobody(town:
 async def test_where_there_is_nothing_to_test_it_with_it_stays_on_probation(town: Town) -> None:
     town.hub.hub.settings.ban_submitter_days = 10_000
     await town.frame()
-    assert not (await probes.send_due(town.hub.hub)).requeued
+    assert not await probes.send_due(town.hub.hub)
     await town.run(town.framers[1], town.nodes[:3], lies=[town.victim], needs=FRAMED)
     known = await town.known()
     assert (known["probation_at_ms"] is not None, known["banned_at_ms"]) == (True, None)
@@ -211,7 +211,7 @@ async def test_programs_that_varied_since_are_no_tests(town: Town) -> None:
             result_rows.mark_varying(tx, account_id=account_id, spec_digest=digest)
 
     await town.hub.hub.store.write(vary)
-    assert not (await probes.send_due(town.hub.hub)).requeued
+    assert not await probes.send_due(town.hub.hub)
 
 
 @pytest.mark.soak

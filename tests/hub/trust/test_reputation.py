@@ -102,7 +102,7 @@ async def test_leases_lost_at_once_are_one_failure_and_a_late_result_still_count
         grants = await node.take(3)
         clock.advance(61_000)
         await housekeeping.drop_silent(hub.hub)
-        await hub.dispatcher.follow(await leases.expire_overdue(hub.hub))
+        await leases.expire_overdue(hub.hub)
         lost = await cast.trust(node)
         assert (lost["successes"], lost["failures"], lost["failure_weight"]) == (0, 1, 1.0)
         assert await node.report(grants[0].attempt_id) == "accepted_late"
@@ -182,7 +182,7 @@ async def test_two_hubs_agree(tmp_path: Path, migrated_url: str) -> None:
         await submit(cast.sam)
         await node.take()
         clock.advance(61_000)
-        await b.dispatcher.follow(await leases.expire_overdue(b.hub))
+        await leases.expire_overdue(b.hub)
         seen = [await got(hub.admin, f"/nodes/{node.node_id}") for hub in (a, b)]
         assert seen[0]["reputation"] == seen[1]["reputation"]
         assert (seen[0]["reputation"]["successes"], seen[0]["reputation"]["failures"]) == (1, 1)

@@ -20,7 +20,7 @@ from computepool.hub.identity.access import Principal
 from computepool.hub.identity.idempotency import Remembered, once
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs import transitions, views
-from computepool.hub.jobs.transitions import Effects
+from computepool.hub.jobs.transitions import Effects, Settlement
 from computepool.hub.nodes import group_homes
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.notifications import rows as webhook_rows
@@ -251,29 +251,26 @@ async def unfinished(hub: Hub, group_id: str) -> int:
     return await hub.store.read(load)
 
 
-async def cancel(hub: Hub, principal: Principal, group_id: str) -> tuple[GroupView, Effects]:
+async def cancel(hub: Hub, principal: Principal, group_id: str) -> GroupView:
     """Cancel every unfinished job of the group, in batches, so that a huge group does not hold the store.
 
     Keys that nobody has reported fail with it: nobody will wait for them any more.
     """
     await hub.store.read(lambda connection: owned(connection, principal, group_id))
-    effects = Effects()
     for _ in range(_CANCEL_ROUNDS):  # somebody may still be submitting into it
         job_ids = await hub.store.read(lambda connection: job_rows.open_in_group(connection, group_id))
         if not job_ids:
             break
         for start in range(0, len(job_ids), _CANCEL_BATCH):
             batch = job_ids[start : start + _CANCEL_BATCH]
-            part = await write(hub, partial(_cancel_batch, job_ids=batch, by=principal))
-            effects.finished += part.finished
-            effects.requeued += part.requeued
-            effects.ended += part.ended
+            unit = partial(_cancel_batch, job_ids=batch, by=principal)
+            await hub.dispatcher.follow(await write(hub, unit))
     while await hub.store.write(lambda tx: _fail_keys(tx, group_id, principal)):
         pass
-    return await get(hub, principal, group_id), effects
+    return await get(hub, principal, group_id)
 
 
-def _cancel_batch(tx: Tx, snapshot: Snapshot, *, job_ids: list[str], by: Principal) -> Effects:
+def _cancel_batch(tx: Tx, snapshot: Snapshot, *, job_ids: list[str], by: Principal) -> Settlement:
     effects = Effects()
     for row in job_rows.lock_jobs(tx, job_ids).values():
         if JobState(row.state) not in TERMINAL:

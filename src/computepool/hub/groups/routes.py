@@ -11,7 +11,6 @@ from computepool.hub.groups.summaries import Which
 from computepool.hub.http.dependencies import (
     PAGE_MAX,
     Cursor,
-    DispatcherDep,
     HubDep,
     IdPath,
     Limit,
@@ -146,12 +145,8 @@ async def get_messages(
     summary="Cancel every unfinished job of the group; keys without a job fail",
     responses=refuses(404),
 )
-async def cancel_group(
-    group_id: IdPath, principal: MaySubmit, hub: HubDep, dispatcher: DispatcherDep
-) -> GroupView:
-    view, effects = await groups.cancel(hub, principal, group_id)
-    await dispatcher.follow(effects)
-    return view
+async def cancel_group(group_id: IdPath, principal: MaySubmit, hub: HubDep) -> GroupView:
+    return await groups.cancel(hub, principal, group_id)
 
 
 @router.get(

@@ -34,6 +34,7 @@ from computepool.hub.identity.access import Action, NodePrincipal, Principal
 from computepool.hub.identity.sign_in import Authenticator
 from computepool.hub.jobs import routes as job_routes
 from computepool.hub.nodes import routes as node_routes
+from computepool.hub.settlement import settle
 from computepool.protocol.jobs.jobs import SubmitRequest
 from computepool.protocol.nodes.nodes import CompleteRequest, NextRequest
 
@@ -154,15 +155,13 @@ class HotRoutes(FastAPI):
     async def _next(self, scope: Scope, receive: Receive) -> bytes:
         node = await self._node(scope)
         request = _parse(NextRequest, await self._body(scope, receive, node))
-        reply = await node_routes.poll(
-            self.state.hub, node, request, dispatcher=self.state.dispatcher, address=seen_from(scope)
-        )
+        reply = await node_routes.poll(self.state.hub, node, request, address=seen_from(scope))
         return reply.model_dump_json(exclude_defaults=True).encode()
 
     async def _complete(self, scope: Scope, receive: Receive) -> bytes:
         node = await self._node(scope)
         request = _parse(CompleteRequest, await self._body(scope, receive, node))
-        reply = await node_routes.settle(self.state.hub, node, request, dispatcher=self.state.dispatcher)
+        reply = await settle.complete(self.state.hub, node, request)
         return reply.model_dump_json().encode()
 
     async def _person(self, scope: Scope, method: str, path: str) -> tuple[Request, Principal]:

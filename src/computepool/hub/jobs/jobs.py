@@ -29,7 +29,7 @@ from computepool.hub.jobs.attempt_rows import NamedAttempt
 from computepool.hub.jobs.rows import FullJobRow, JobRow
 from computepool.hub.jobs.running import checkpoint_rows, checkpoints, child_rows
 from computepool.hub.jobs.running.child_rows import ChildJob
-from computepool.hub.jobs.transitions import Effects
+from computepool.hub.jobs.transitions import Effects, Settlement
 from computepool.hub.lookup import name_rows
 from computepool.hub.money import holds, quotes
 from computepool.hub.money.quotes import Terms
@@ -470,10 +470,10 @@ def _names(connection: Connection, rows: Sequence[JobRow], principal: Principal)
 # cancelling
 
 
-async def cancel(hub: Hub, principal: Principal, job_id: str) -> tuple[JobView, Effects]:
+async def cancel(hub: Hub, principal: Principal, job_id: str) -> JobView:
     """Cancelling a finished job changes nothing and says how it ended."""
 
-    def unit(tx: Tx, snapshot: Snapshot) -> tuple[JobRow, Effects]:
+    def unit(tx: Tx, snapshot: Snapshot) -> tuple[JobRow, Settlement]:
         effects = Effects()
         row = _owned(principal, job_rows.lock_jobs(tx, [job_id]).get(job_id))
         if JobState(row.state) not in TERMINAL:
@@ -488,5 +488,6 @@ async def cancel(hub: Hub, principal: Principal, job_id: str) -> tuple[JobView, 
             row = job_rows.get_job(tx.connection, job_id) or row
         return row, follow_ups.follow(tx, snapshot, effects)
 
-    row, effects = await write(hub, unit)
-    return views.job_view(row, node_name=None, principal=principal), effects
+    row, settlement = await write(hub, unit)
+    await hub.dispatcher.follow(settlement)
+    return views.job_view(row, node_name=None, principal=principal)

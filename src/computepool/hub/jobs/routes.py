@@ -220,10 +220,8 @@ async def get_logs(
     summary="Cancel a job; a finished one stays as it is",
     responses=refuses(404),
 )
-async def cancel_job(job_id: IdPath, principal: MaySubmit, hub: HubDep, dispatcher: DispatcherDep) -> JobView:
-    view, effects = await jobs.cancel(hub, principal, job_id)
-    await dispatcher.follow(effects)
-    return view
+async def cancel_job(job_id: IdPath, principal: MaySubmit, hub: HubDep) -> JobView:
+    return await jobs.cancel(hub, principal, job_id)
 
 
 @router.post(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from computepool.core.jobs.lifecycle import (
@@ -29,26 +29,45 @@ from computepool.hub.jobs.running import checkpoints, child_rows
 from computepool.hub.money import holds
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """What a transaction came to, for the hub's memory to follow after the commit (`Dispatcher.follow`)."""
+
+    requeued: Sequence[str] = ()
+    finished: Sequence[str] = ()
+    ended: Sequence[tuple[str, str]] = ()  #: (node, attempt) that must stop
+    over: Sequence[tuple[str, str]] = ()  #: (node, attempt) that its node reported
+    resting: Mapping[str, int] = field(default_factory=dict)  #: nodes that cool off, with until when (ms)
+    varying: Set[Program] = frozenset()  #: programs whose results are never the same twice
+    ties: Sequence[tuple[Program, Sequence[str]]] = ()  #: owners who disagreed; none: agreed
+    timed: Sequence[tuple[str, Timed]] = ()  #: agreeing runs, by program
+    storage: StorageChanges = field(default_factory=StorageChanges)
+
+
+NOTHING = Settlement()
+
+
 @dataclass(slots=True)
 class Effects:
-    """What the transaction changed that the hub's memory must follow after the commit."""
+    """A settlement in the making, and what is left to do for it in the same transaction (follow_ups.py)."""
 
     requeued: list[str] = field(default_factory=list)
     finished: list[str] = field(default_factory=list)
-    ended: list[tuple[str, str]] = field(default_factory=list)  #: (node, attempt) that must stop
-    #: For follow_ups.py, in the same transaction: hub jobs that are over, and nodes whose result was proven wrong.
-    hub_jobs: list[str] = field(default_factory=list)
-    penalised: list[str] = field(default_factory=list)
+    ended: list[tuple[str, str]] = field(default_factory=list)
+    over: list[tuple[str, str]] = field(default_factory=list)
+    hub_jobs: list[str] = field(default_factory=list)  #: that are over
+    penalised: list[str] = field(default_factory=list)  #: nodes whose result was proven wrong
     ended_parents: list[str] = field(
         default_factory=list
     )  #: jobs that ran, may have submitted others, and did not succeed
-    resting: dict[str, int] = field(default_factory=dict)  #: nodes that cool off, with until when (ms)
-    varying: set[Program] = field(default_factory=set)  #: programs whose results are never the same twice
-    ties: list[tuple[Program, Sequence[str]]] = field(
-        default_factory=list
-    )  #: owners who disagreed; none: agreed
-    timed: list[tuple[str, Timed]] = field(default_factory=list)  #: agreeing runs, by program
+    resting: dict[str, int] = field(default_factory=dict)
+    varying: set[Program] = field(default_factory=set)
+    ties: list[tuple[Program, Sequence[str]]] = field(default_factory=list)
+    timed: list[tuple[str, Timed]] = field(default_factory=list)
     storage: StorageChanges = field(default_factory=StorageChanges)
+
+    def settlement(self) -> Settlement:
+        return Settlement(**{each.name: getattr(self, each.name) for each in fields(Settlement)})
 
 
 def job_event(

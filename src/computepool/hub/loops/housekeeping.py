@@ -61,10 +61,10 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
 
     async def mature() -> None:
         await credit_service.mature(hub)
-        await dispatcher.follow(await unconfirmed.start_checks(hub))
+        await unconfirmed.start_checks(hub)
 
     async def probe() -> None:
-        await dispatcher.follow(await probes.send_due(hub))
+        await probes.send_due(hub)
 
     async def pay_out() -> None:
         await payout_rounds.run(hub)
@@ -78,7 +78,7 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
         repeat(settings.verify_known_round_s, "known_nodes", partial(known_nodes.refresh, hub)),
         repeat(settings.retier_round_s, "hardware", measure),
         repeat(settings.payout_round_s, "payouts", pay_out),
-        repeat(settings.sweep_s, "sweep", Sweep(hub, dispatcher)),
+        repeat(settings.sweep_s, "sweep", Sweep(hub)),
         repeat(renew_s(settings), "renew", renew),
         repeat(settings.lease_min_s / 2, "note_seen", note_seen),
         repeat(leases.HUB_BEAT_MS / 1000, "beat", beat),
@@ -94,8 +94,8 @@ def renew_s(settings: Settings) -> float:
 class Sweep:
     """Takes back what silent nodes held. While the store is away nobody can renew a lease: then all get time for it."""
 
-    def __init__(self, hub: Hub, dispatcher: Dispatcher) -> None:
-        self._hub, self._dispatcher = hub, dispatcher
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
         self._rest = 0  #: rounds without a failure that are still wanted
         self._rest_after = math.ceil(2 * renew_s(hub.settings) / hub.settings.sweep_s)
 
@@ -109,8 +109,8 @@ class Sweep:
 
     async def _round(self) -> None:
         await housekeeping.drop_silent(self._hub)
-        await self._dispatcher.follow(await leases.expire_overdue(self._hub))
-        await self._dispatcher.follow(await unconfirmed.accept(self._hub))
+        await leases.expire_overdue(self._hub)
+        await unconfirmed.accept(self._hub)
 
 
 async def _tell(hub: Hub) -> None:

@@ -23,7 +23,7 @@ from computepool.hub.identity import access, sign_in
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import attempt_rows
-from computepool.hub.jobs.transitions import Effects
+from computepool.hub.jobs.transitions import Settlement
 from computepool.hub.nodes import node_status, owner_rules, price_floors, uptime
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.nodes.rows import NodeRow
@@ -165,30 +165,31 @@ def _manageable(connection: Connection, principal: Principal, node_id: str) -> N
     return row
 
 
-async def revoke(hub: Hub, principal: Principal, node_id: str) -> tuple[NodeView, Effects]:
+async def revoke(hub: Hub, principal: Principal, node_id: str) -> NodeView:
     """Its key stops working at once; what it held runs elsewhere."""
 
-    def unit(tx: Tx, snapshot: Snapshot) -> Effects:
+    def unit(tx: Tx, snapshot: Snapshot) -> Settlement:
         row = _manageable(tx.connection, principal, node_id)
         # Whoever has that machine may know the code it joined with, which would let it in again.
         account_rows.end_join_codes(tx, account_id=row.account_id)
         return remove(tx, snapshot, node_id, actor=principal.account_id, action="node.revoked")
 
-    effects = await write(hub, unit)
+    settlement = await write(hub, unit)
     follow_state(hub, node_id, NodeState.REVOKED)
-    return await get(hub, principal, node_id), effects
+    await hub.dispatcher.follow(settlement)
+    return await get(hub, principal, node_id)
 
 
 def remove(
     tx: Tx, snapshot: Snapshot, node_id: str, *, actor: str, action: str, departure: Departure | None = None
-) -> Effects:
+) -> Settlement:
     """It takes no part any more; its history and what it earned stay."""
     node_rows.lock_node(tx, node_id)
     row = node_rows.get_node(tx.connection, node_id)
     if row is None:
         raise NotFound("There is no such node.")
     held = [attempt.id for attempt in attempt_rows.live_attempts(tx.connection, node_id=node_id)]
-    effects = leases.end_attempts(tx, snapshot, attempt_ids=held, reason=Reason.NODE_ERROR)
+    settlement = leases.end_attempts(tx, snapshot, attempt_ids=held, reason=Reason.NODE_ERROR)
     if node_rows.revoke(tx, node_id, departure=departure):
         tx.emit(
             actor=actor,
@@ -199,7 +200,7 @@ def remove(
             after=NodeState.REVOKED.value,
         )
     tx.touch(f"node:{node_id}", "events", sign_in.KEYS_TOPIC)
-    return effects
+    return settlement
 
 
 async def reconcile(hub: Hub, node_id: str) -> None:

@@ -10,7 +10,6 @@ from computepool.core.resources import NodeState
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.identity.access import NodePrincipal
-from computepool.hub.jobs.transitions import Effects
 from computepool.hub.memory.registry import NodeSession
 from computepool.hub.nodes import earnings, known_nodes, nodes
 from computepool.hub.nodes import rows as node_rows
@@ -27,14 +26,15 @@ async def view(hub: Hub, node: NodePrincipal) -> OwnNodeView:
     return OwnNodeView(owner_name=row.owner_name, earnings=found)
 
 
-async def leave(hub: Hub, node: NodePrincipal) -> tuple[OwnNodeView, Effects]:
+async def leave(hub: Hub, node: NodePrincipal) -> OwnNodeView:
     """Its key stops working at once, and what it still held runs elsewhere. What it earned stays its owner's."""
     known = await view(hub, node)
     node_id, left = node.node_id, Departure.LEFT
     unit = partial(nodes.remove, node_id=node_id, actor=node_id, action="node.left", departure=left)
-    effects = await write(hub, unit)
+    settlement = await write(hub, unit)
     nodes.follow_state(hub, node.node_id, NodeState.REVOKED)
-    return known, effects
+    await hub.dispatcher.follow(settlement)
+    return known
 
 
 async def stop(hub: Hub, session: NodeSession) -> None:

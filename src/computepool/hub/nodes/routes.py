@@ -29,10 +29,9 @@ from computepool.hub.http.openapi import examples
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.http.rate_limit import guessing, registrations, seen_from
 from computepool.hub.identity.access import NodePrincipal
-from computepool.hub.jobs.running import checkpoints, logs, usage
+from computepool.hub.jobs.running import checkpoints, logs
 from computepool.hub.nodes import enrolment, joining, node_list, nodes, own_node, owner_rules
 from computepool.hub.scheduling import node_poll
-from computepool.hub.scheduling.dispatch import Dispatcher
 from computepool.hub.settlement import settle as settlement
 from computepool.hub.trust import evidence, hardware, reputation, reviews
 from computepool.protocol.jobs.checkpoints import CheckpointReply, CheckpointReport
@@ -65,27 +64,9 @@ _ANY_STATE: list[NodeState] = []
 _ANY_STATUS: list[NodeStatus] = []
 
 
-async def poll(
-    hub: Hub, node: NodePrincipal, body: NextRequest, *, dispatcher: Dispatcher, address: str | None
-) -> NextReply:
-    reply, effects = await node_poll.next_(hub, node, body)
-    if effects is not None or body.profile is not None:
-        await dispatcher.follow(effects)
-        dispatcher.kick()
+async def poll(hub: Hub, node: NodePrincipal, body: NextRequest, *, address: str | None) -> NextReply:
+    reply = await node_poll.next_(hub, node, body)
     return reply if address is None else reply.model_copy(update={"seen_from": address})
-
-
-async def settle(
-    hub: Hub, node: NodePrincipal, body: CompleteRequest, *, dispatcher: Dispatcher
-) -> CompleteReply:
-    await usage.observe(hub, node.node_id, body.reports)
-    reply, settled = await settlement.complete(hub, node, body)
-    hardware.observe(hub, node.node_id, body.reports)
-    dispatcher.settled(node.node_id, body, settled.over)
-    if settled.cool_off is not None:
-        hub.registry.rest(node.node_id, settled.cool_off[1], now_ms=hub.now_ms())
-    await dispatcher.follow(settled.effects)
-    return reply
 
 
 @router.post("/next", tags=["agent"], summary="The long poll: heartbeat, lease renewal and claim in one")
@@ -94,9 +75,8 @@ async def next_(
     body: Annotated[NextRequest, Body(openapi_examples=examples.NEXT)],
     node: Node,
     hub: HubDep,
-    dispatcher: DispatcherDep,
 ) -> NextReply:
-    return await poll(hub, node, body, dispatcher=dispatcher, address=seen_from(request.scope))
+    return await poll(hub, node, body, address=seen_from(request.scope))
 
 
 @router.post(
@@ -109,9 +89,8 @@ async def complete(
     body: Annotated[CompleteRequest, Body(openapi_examples=examples.COMPLETE)],
     node: Node,
     hub: HubDep,
-    dispatcher: DispatcherDep,
 ) -> CompleteReply:
-    return await settle(hub, node, body, dispatcher=dispatcher)
+    return await settlement.complete(hub, node, body)
 
 
 @router.post(
@@ -121,11 +100,8 @@ async def heartbeat(
     body: Annotated[NextRequest, Body(openapi_examples=examples.HEARTBEAT)],
     node: Node,
     hub: HubDep,
-    dispatcher: DispatcherDep,
 ) -> NextReply:
-    reply, effects = await node_poll.next_(hub, node, body, poll=False)
-    await dispatcher.follow(effects)
-    return reply
+    return await node_poll.next_(hub, node, body, poll=False)
 
 
 @router.post("/logs", status_code=204, tags=["agent"], summary="What running attempts printed")
@@ -284,10 +260,9 @@ async def get_own_node(node: Node, hub: HubDep) -> OwnNodeView:
     summary="The node leaves the pool: its key is refused from now on, and what it held runs elsewhere",
     responses=refuses(404),
 )
-async def leave(request: Request, node: Node, hub: HubDep, dispatcher: DispatcherDep) -> OwnNodeView:
-    view, effects = await own_node.leave(hub, node)
+async def leave(request: Request, node: Node, hub: HubDep) -> OwnNodeView:
+    view = await own_node.leave(hub, node)
     get_authenticator(request).forget()
-    await dispatcher.follow(effects)
     return view
 
 
@@ -377,12 +352,8 @@ async def set_node_state(
     summary="Refuse the node's key from now on; its jobs run elsewhere",
     responses=refuses(404),
 )
-async def revoke_node(
-    node_id: IdPath, principal: MayProvide, hub: HubDep, dispatcher: DispatcherDep
-) -> NodeView:
-    view, effects = await nodes.revoke(hub, principal, node_id)
-    await dispatcher.follow(effects)
-    return view
+async def revoke_node(node_id: IdPath, principal: MayProvide, hub: HubDep) -> NodeView:
+    return await nodes.revoke(hub, principal, node_id)
 
 
 @router.post(

@@ -28,12 +28,12 @@ from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.rows import LeasedJob, QueuedJob
 from computepool.hub.jobs.running import checkpoints
 from computepool.hub.jobs.running.checkpoint_rows import CheckpointRow
-from computepool.hub.jobs.transitions import Effects
+from computepool.hub.jobs.transitions import NOTHING, Settlement
 from computepool.hub.memory.registry import Lane
 from computepool.hub.memory.shapes import shape_of
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.scheduling.grants import grant_of
-from computepool.protocol.nodes.nodes import CompleteRequest
+from computepool.protocol.nodes.nodes import Report
 
 _RUNTIME_WEIGHT = 0.2
 _RUNTIMES_MAX = 10_000
@@ -149,26 +149,29 @@ class Dispatcher:
                 self._hub.backlog.add(job_id, shape, priority=priority, age_key=age + job_id)
         self.kick()
 
-    async def follow(self, effects: Effects | None) -> None:
-        """Bring memory in step with what a transaction changed."""
-        if effects is None:
+    async def follow(self, settlement: Settlement) -> None:
+        """Bring memory in step with what a transaction came to: the one place for it, after the commit."""
+        if settlement is NOTHING:
             return
-        for job_id in effects.finished:
+        for node_id, attempt_id in settlement.over:
+            self._hub.registry.drop(node_id, attempt_id)
+        for job_id in settlement.finished:
             self.forget(job_id)
-        for node_id, attempt_id in effects.ended:
+        for node_id, attempt_id in settlement.ended:
             self._hub.registry.cancel(node_id, attempt_id)
-        for node_id, until_ms in effects.resting.items():
+        for node_id, until_ms in settlement.resting.items():
             self._hub.registry.rest(node_id, until_ms, now_ms=self._hub.now_ms())
         hub = self._hub
-        hub.varying |= effects.varying
-        for program, owners in effects.ties:
+        if settlement.varying:  # else a copy for nothing
+            hub.varying |= settlement.varying
+        for program, owners in settlement.ties:
             hub.ties = hub.ties.note(program, owners)
-        for digest, run in effects.timed:
+        for digest, run in settlement.timed:
             hub.run_times = hub.run_times.note(digest, run)
-        storage_quota.follow(hub, effects.storage)
-        if effects.requeued:
+        storage_quota.follow(hub, settlement.storage)
+        if settlement.requeued:
             rows = await self._hub.store.read(
-                lambda connection: job_rows.get_queued(connection, effects.requeued)
+                lambda connection: job_rows.get_queued(connection, settlement.requeued)
             )
             await self.add(rows)
         self.kick()
@@ -177,16 +180,13 @@ class Dispatcher:
         self._spec_of.pop(job_id, None)
         self._hub.backlog.remove(job_id)
 
-    def settled(self, node_id: str, request: CompleteRequest, over: Sequence[str]) -> None:
-        """Reports were accepted: capacity comes free, and we learn how long such jobs run."""
+    def learn(self, node_id: str, reports: Sequence[Report]) -> None:
+        """How long such jobs run, while it is known what the node holds."""
         session = self._hub.registry.get(node_id)
-        for report in request.reports:
+        for report in reports:
             attempt = session.attempts.get(report.attempt_id) if session is not None else None
             if attempt is not None and report.reason is Reason.COMPLETED:
                 self._learn(attempt.grant.spec, float(report.ran_ms))
-        for attempt_id in over:
-            self._hub.registry.drop(node_id, attempt_id)
-        self.kick()
 
     def _learn(self, digest: str, ran_ms: float) -> None:
         before = self._runtime_ms.get(digest)

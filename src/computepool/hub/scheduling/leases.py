@@ -13,7 +13,7 @@ from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.attempt_rows import OwnedAttempt
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import checkpoint_rows
-from computepool.hub.jobs.transitions import Effects
+from computepool.hub.jobs.transitions import Effects, Settlement
 from computepool.hub.memory.registry import NodeSession
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.settlement import follow_ups
@@ -92,17 +92,18 @@ def _renew(tx: Tx, part: list[tuple[str, int, list[str]]], *, lease_ms: int) -> 
     return dead
 
 
-async def expire_overdue(hub: Hub) -> Effects:
+async def expire_overdue(hub: Hub) -> None:
     """Attempts whose lease ended, whichever hub gave them; jobs that waited longer than their time to live, or for a host."""
     now_ms = hub.now_ms()
-    effects = Effects()
+    settlements: list[Settlement] = []
     rows = await hub.store.read(
         lambda connection: attempt_rows.overdue_attempts(connection, now_ms=now_ms, limit=_BATCH)
     )
     spoken_for = _spoken_for(hub, now_ms) if rows else set()
     ids = [row.id for row in rows if row.id not in spoken_for]
     if ids:
-        effects = await write(hub, partial(end_attempts, attempt_ids=ids, reason=Reason.LEASE_LOST))
+        lost = partial(end_attempts, attempt_ids=ids, reason=Reason.LEASE_LOST)
+        settlements.append(await write(hub, lost))
     stale = await hub.store.read(
         lambda connection: job_rows.overdue_jobs(connection, now_ms=now_ms, limit=_BATCH)
     )
@@ -111,10 +112,10 @@ async def expire_overdue(hub: Hub) -> Effects:
         lambda connection: checkpoint_rows.stranded(connection, before_ms=before_ms, limit=_BATCH)
     )
     if stale or stranded:
-        late = await write(hub, partial(_expire_jobs, job_ids=stale, stranded=stranded, before_ms=before_ms))
-        effects.finished += late.finished
-        effects.requeued += late.requeued
-    return effects
+        expire = partial(_expire_jobs, job_ids=stale, stranded=stranded, before_ms=before_ms)
+        settlements.append(await write(hub, expire))
+    for settlement in settlements:  # not before: what waits again, and for too long, must not be placed first
+        await hub.dispatcher.follow(settlement)
 
 
 def _spoken_for(hub: Hub, now_ms: int) -> set[str]:
@@ -128,7 +129,7 @@ def _spoken_for(hub: Hub, now_ms: int) -> set[str]:
     }
 
 
-def end_attempts(tx: Tx, snapshot: Snapshot, *, attempt_ids: list[str], reason: Reason) -> Effects:
+def end_attempts(tx: Tx, snapshot: Snapshot, *, attempt_ids: list[str], reason: Reason) -> Settlement:
     """Live attempts are over without a report: their jobs wait again, or fail if nodes kept being lost under them."""
     effects = Effects()
     jobs = job_rows.lock_jobs(tx, {id_.rpartition("-")[0] for id_ in attempt_ids})
@@ -174,7 +175,7 @@ def _end_attempt(
 
 def _expire_jobs(
     tx: Tx, snapshot: Snapshot, *, job_ids: list[str], stranded: list[str], before_ms: int
-) -> Effects:
+) -> Settlement:
     effects = Effects()
     for job in job_rows.lock_jobs(tx, stranded).values():
         if job.state == JobState.QUEUED and job.pinned and job.queued_at_ms < before_ms:

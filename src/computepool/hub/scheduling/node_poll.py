@@ -19,7 +19,7 @@ from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.attempt_rows import LiveAttemptRow
 from computepool.hub.jobs.running import checkpoints, usage
 from computepool.hub.jobs.running.checkpoint_rows import CheckpointRow
-from computepool.hub.jobs.transitions import Effects
+from computepool.hub.jobs.transitions import NOTHING, Settlement
 from computepool.hub.memory.registry import Lane, NodeSession
 from computepool.hub.memory.shapes import shape_of
 from computepool.hub.nodes import group_homes, mesh_version, own_node, owner_rules, price_floors, uptime
@@ -35,16 +35,13 @@ from computepool.protocol.tokens import JobToken, sign_job_token
 _TOKEN_LIFE_S = 24 * 3600
 
 
-async def next_(
-    hub: Hub, node: NodePrincipal, request: NextRequest, *, poll: bool = True
-) -> tuple[NextReply, Effects | None]:
+async def next_(hub: Hub, node: NodePrincipal, request: NextRequest, *, poll: bool = True) -> NextReply:
     """Heartbeat, renewal and claim in one. A poll parks while there is nothing to say; a heartbeat only renews."""
     session = hub.registry.get(node.node_id)
-    effects = None
     if session is None or session.boot_id != request.boot_id or request.profile is not None:
         if request.profile is None:
-            return _reply(hub, None, reregister=True), None
-        session, effects = await _arrive(hub, node, request, profile=request.profile)
+            return _reply(hub, None, reregister=True)
+        session = await _arrive(hub, node, request, profile=request.profile)
     mine = _hear(hub, session, request, poll=poll)
     await _note_running(hub, session, request)
     if poll and not request.claim:
@@ -52,7 +49,7 @@ async def next_(
         # until its lease ends.
         async with hub.placing:
             pass
-    quiet = not effects and not _has_news(session) and not hub.stopping
+    quiet = not _has_news(session) and not hub.stopping
     if poll and request.wait_ms and quiet and session.polls == mine:
         await _park(hub, session, request.wait_ms)
         if session.state is NodeState.REVOKED:
@@ -60,11 +57,13 @@ async def next_(
     if poll and session.home_due and session.polls == mine:
         await group_homes.load(hub, session)
     if poll and session.polls != mine:
-        return _reply(hub, None), effects  # a newer poll of the same node came: nobody listens to this one
+        return _reply(hub, None)  # a newer poll of the same node came: nobody listens to this one
     reply = owner_rules.with_rules(_reply(hub, session, deliver=poll), session, request)
     if poll and request.stopping:
         await own_node.stop(hub, session)
-    return reply, effects
+    if request.profile is not None:
+        hub.dispatcher.kick()
+    return reply
 
 
 def _hear(hub: Hub, session: NodeSession, request: NextRequest, *, poll: bool) -> int:
@@ -119,14 +118,10 @@ def _time_over(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
-_Arrived: TypeAlias = tuple[
-    NodeRow, list[LiveAttemptRow], dict[str, CheckpointRow], Effects | None, Truth | None
-]
+_Arrived: TypeAlias = tuple[NodeRow, list[LiveAttemptRow], dict[str, CheckpointRow], Settlement, Truth | None]
 
 
-async def _arrive(
-    hub: Hub, node: NodePrincipal, request: NextRequest, *, profile: Profile
-) -> tuple[NodeSession, Effects | None]:
+async def _arrive(hub: Hub, node: NodePrincipal, request: NextRequest, *, profile: Profile) -> NodeSession:
     """First word of a node to this hub (or since its restart): learn its profile and what it should be holding."""
     mesh_version.check_node(hub, profile)
 
@@ -142,20 +137,20 @@ async def _arrive(
             profile=profile.model_dump_json(),
             boot_id=request.boot_id,
         )
-        effects = None
+        settlement = NOTHING
         if row.boot_id != request.boot_id:
             # The agent restarted: whatever it held and does not hold now died with it.
             held = {attempt.id for attempt in attempt_rows.live_attempts(tx.connection, node_id=node.node_id)}
             lost = sorted(held - set(request.holding))
             if lost:
-                effects = leases.end_attempts(tx, snapshot, attempt_ids=lost, reason=Reason.NODE_RESTARTED)
+                settlement = leases.end_attempts(tx, snapshot, attempt_ids=lost, reason=Reason.NODE_RESTARTED)
             tx.emit(actor=node.node_id, action="node.online", node_id=node.node_id, account_id=row.account_id)
             tx.touch("events")
         truth = hardware_rows.load(tx.connection, [node.node_id]).get(node.node_id)
         live = attempt_rows.live_attempts(tx.connection, node_id=node.node_id)
-        return row, live, checkpoints.adopted(tx.connection, live), effects, truth
+        return row, live, checkpoints.adopted(tx.connection, live), settlement, truth
 
-    row, live, kept, effects, truth = await write(hub, unit)
+    row, live, kept, settlement, truth = await write(hub, unit)
     specs = await hub.specs.load({attempt.spec_digest for attempt in live})
     known = hub.registry.get(node.node_id)
     if known is not None and known.boot_id != request.boot_id:
@@ -183,7 +178,8 @@ async def _arrive(
     await reputation.refresh(hub, [node.node_id])
     await group_homes.load(hub, session)
     session.home_due = session.home_due or bool(session.result_deliveries)
-    return session, effects
+    await hub.dispatcher.follow(settlement)
+    return session
 
 
 async def _refresh_state(hub: Hub, session: NodeSession) -> None:

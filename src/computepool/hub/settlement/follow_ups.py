@@ -6,32 +6,16 @@ is left to do.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from computepool.hub.db.session import Tx
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs import transitions
-from computepool.hub.jobs.rows import FullJobRow
-from computepool.hub.jobs.transitions import Effects
+from computepool.hub.jobs.transitions import Effects, Settlement
 from computepool.hub.settlement import hub_jobs
 from computepool.hub.settlement.verification import compare_jobs, probes, rechecks, violations
 from computepool.hub.snapshot import Snapshot
 
 
-class FollowUp(Protocol):
-    """Is told of a hub job that is over: its whole row, whatever became of it."""
-
-    def __call__(self, tx: Tx, snapshot: Snapshot, hub_job: FullJobRow, *, effects: Effects) -> None: ...
-
-
-_LISTENERS: dict[str, FollowUp] = {
-    compare_jobs.KIND: compare_jobs.on_answered,
-    rechecks.KIND: rechecks.on_ended,
-    probes.KIND: probes.on_ended,
-}
-
-
-def follow(tx: Tx, snapshot: Snapshot, effects: Effects) -> Effects:
+def follow(tx: Tx, snapshot: Snapshot, effects: Effects) -> Settlement:
     while effects.hub_jobs or effects.penalised or effects.ended_parents:
         if effects.ended_parents:
             parents, effects.ended_parents = effects.ended_parents, []
@@ -45,5 +29,10 @@ def follow(tx: Tx, snapshot: Snapshot, effects: Effects) -> Effects:
         hub_job = job_rows.get_job_full(tx.connection, effects.hub_jobs.pop(0))
         assert hub_job is not None
         kind, _, _ = hub_jobs.parts(hub_job.errand)
-        _LISTENERS[kind](tx, snapshot, hub_job, effects=effects)
-    return effects
+        if kind == compare_jobs.KIND:
+            compare_jobs.on_answered(tx, snapshot, hub_job, effects=effects)
+        elif kind == rechecks.KIND:
+            rechecks.on_ended(tx, snapshot, hub_job, effects=effects)
+        else:
+            probes.on_ended(tx, snapshot, hub_job)
+    return effects.settlement()

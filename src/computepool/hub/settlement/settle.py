@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from computepool.core.backoff import doubled
@@ -33,9 +33,9 @@ from computepool.hub.jobs import attempt_rows, transitions
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.attempt_rows import OwnedAttempt
 from computepool.hub.jobs.rows import JobRow
-from computepool.hub.jobs.running import checkpoints, migration
+from computepool.hub.jobs.running import checkpoints, migration, usage
 from computepool.hub.jobs.running.logs import Arrivals
-from computepool.hub.jobs.transitions import Effects
+from computepool.hub.jobs.transitions import Effects, Settlement
 from computepool.hub.money import holds
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.settlement import (
@@ -50,6 +50,7 @@ from computepool.hub.settlement.verification import compare_jobs, sampling, veri
 from computepool.hub.settlement.verification.sampling import Checks
 from computepool.hub.settlement.verification.verification import ReportedRun
 from computepool.hub.snapshot import Snapshot, take_for, write
+from computepool.hub.trust import hardware
 from computepool.protocol.nodes.nodes import CompleteReply, CompleteRequest, LogText, Report, ReportAnswer
 
 #: How long a job given back waits before it is offered again, doubling with every attempt.
@@ -64,22 +65,19 @@ _ATTEMPT_STATE = {
 }
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class SettledReports:
     """The outcome of one batch of reports."""
 
-    answers: list[ReportAnswer] = field(default_factory=list)
-    effects: Effects = field(default_factory=Effects)
-    over: list[str] = field(default_factory=list)  #: attempts of this node that no longer run
-    cool_off: tuple[int, int] | None = None  #: consecutive faults, until when
-    odd: list[odd_reports.Odd] = field(default_factory=list)
+    answers: list[ReportAnswer]
+    settlement: Settlement
+    odd: list[odd_reports.Odd]
 
 
-async def complete(
-    hub: Hub, node: NodePrincipal, request: CompleteRequest
-) -> tuple[CompleteReply, SettledReports]:
+async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> CompleteReply:
     if not sign_in.signed_by_node(node, request.signature, request.signed_text()):
         raise Forbidden("The reports are not signed with this node's key.")
+    await usage.observe(hub, node.node_id, request.reports)
     jitter = hub.clock.entropy(1)[0] / 256
     ids = [report.attempt_id for report in request.reports]
     checks = sampling.draw(hub, node.node_id, ids)
@@ -91,8 +89,11 @@ async def complete(
         return settling.run(request.reports)
 
     settled = await write(hub, unit, known)
+    hardware.observe(hub, node.node_id, request.reports)
+    hub.dispatcher.learn(node.node_id, request.reports)
+    await hub.dispatcher.follow(settled.settlement)
     await odd_reports.note(hub, node, settled.odd)
-    return CompleteReply(answers=settled.answers), settled
+    return CompleteReply(answers=settled.answers)
 
 
 class _Settling:
@@ -110,7 +111,9 @@ class _Settling:
     ) -> None:
         self.snapshot, self.tx, self.node, self.jitter, self.checks = snapshot, tx, node, jitter, checks
         self.logs = logs
-        self.settled = SettledReports()
+        self.answers: list[ReportAnswer] = []
+        self.odd: list[odd_reports.Odd] = []
+        self.effects = Effects()
         self.reported: list[dict[str, Any]] = []
         self.accepted: list[dict[str, Any]] = []
         self.unsuccessful: list[tuple[Report, OwnedAttempt, JobRow]] = []
@@ -138,18 +141,14 @@ class _Settling:
         for report, attempt, job in self.unsuccessful:
             self._try_again(report, attempt, job)
         for job, runs in self.differing:
-            verification.give_up(
-                self.tx, job, runs=runs, actor=self.node.node_id, effects=self.settled.effects
-            )
+            verification.give_up(self.tx, job, runs=runs, actor=self.node.node_id, effects=self.effects)
         if self.accepted:
-            transitions.release_dependents(
-                self.tx, [row["job"] for row in self.accepted], self.settled.effects
-            )
+            transitions.release_dependents(self.tx, [row["job"] for row in self.accepted], self.effects)
         self._update_health()
         for account_id, size in self.arrivals.write(self.tx).items():
-            self.settled.effects.storage.give(account_id, size)
-        follow_ups.follow(self.tx, self.snapshot, self.settled.effects)
-        return self.settled
+            self.effects.storage.give(account_id, size)
+        settlement = follow_ups.follow(self.tx, self.snapshot, self.effects)
+        return SettledReports(self.answers, settlement, self.odd)
 
     def _settle_one(
         self, report: Report, attempt: OwnedAttempt | None, *, jobs: dict[str, JobRow], seen: dict[str, str]
@@ -166,13 +165,13 @@ class _Settling:
             )
         digest, report = report.digest(), self._checked(report, attempt, job)
         verdict = judge_report(facts, report_digest=digest, outcome=report.outcome)
-        self.settled.answers.append(ReportAnswer(attempt_id=report.attempt_id, verdict=verdict))
+        self.answers.append(ReportAnswer(attempt_id=report.attempt_id, verdict=verdict))
         if attempt is None or job is None:
-            self.settled.odd.append((odd_reports.FOREIGN, report.attempt_id))
+            self.odd.append((odd_reports.FOREIGN, report.attempt_id))
             return
-        self.settled.over.append(attempt.id)
+        self.effects.over.append((attempt.node_id, attempt.id))
         if verdict is Verdict.CONFLICT:
-            self.settled.odd.append((odd_reports.CONFLICT, report.attempt_id))
+            self.odd.append((odd_reports.CONFLICT, report.attempt_id))
         if verdict in (Verdict.REPLAY, Verdict.CONFLICT):
             return
         seen[report.attempt_id] = digest
@@ -207,7 +206,7 @@ class _Settling:
             report,
             job=job,
             uploaded=self.uploaded,
-            changes=self.settled.effects.storage,
+            changes=self.effects.storage,
         )
 
     def _is_overspent(self, report: Report, attempt: OwnedAttempt, job: JobRow) -> bool:
@@ -287,7 +286,7 @@ class _Settling:
         if report.reason is Reason.OUTPUT_MISMATCH:
             action, after = REFUTED_ACTION, AttemptState.REFUTED
             self.reported[-1]["new_state"] = after.value
-            self.settled.effects.penalised.append(self.node.node_id)
+            self.effects.penalised.append(self.node.node_id)
         self.tx.emit(
             actor=self.node.node_id,
             action=action,
@@ -350,7 +349,7 @@ class _Settling:
             actor=self.node.node_id,
             why=why,
             verdict=believed,
-            effects=self.settled.effects,
+            effects=self.effects,
         )
         table, wait_ms = self.snapshot.table, self.snapshot.settings.unconfirmed_ms
         holds.settle(self.tx, job, bills=run.bills, ref=run.attempt_id, table=table)
@@ -360,9 +359,9 @@ class _Settling:
         held = holds.held_until_ms(self.tx, cost=run.cost, alone=alone, unconfirmed_ms=wait_ms)
         accepted = run.accepted_row(job, why=why, verdict=believed, cost=run.cost, held_until_ms=held)
         self.accepted.append(accepted)
-        self.settled.effects.finished.append(job.id)
+        self.effects.finished.append(job.id)
         if job.errand is not None:
-            self.settled.effects.hub_jobs.append(job.id)
+            self.effects.hub_jobs.append(job.id)
         self.outputs += run.references(job)
         if late:
             self._supersede_others(job, attempt)
@@ -372,7 +371,7 @@ class _Settling:
         self.done.add(job.id)
         newest = job.attempt_no == attempt.number and job.state != JobState.QUEUED
         earlier = verification.waiting(self.tx, job)
-        said: dict[str, Any] = {"actor": self.node.node_id, "effects": self.settled.effects}
+        said: dict[str, Any] = {"actor": self.node.node_id, "effects": self.effects}
         if any(known.is_one_with(run) for known in earlier):
             self.reported[-1] |= {"new_state": AttemptState.SUPERSEDED.value, "names": None}
             if newest:
@@ -386,7 +385,7 @@ class _Settling:
             runs=runs,
             arrivals=self.arrivals,
             may_ask=newest,
-            effects=self.settled.effects,
+            effects=self.effects,
         )
         if decision.ruling is Ruling.MORE:
             self.reported[-1] |= {
@@ -420,12 +419,12 @@ class _Settling:
                 attempt_rows.end_attempt(
                     self.tx, other.id, state=AttemptState.SUPERSEDED, reason=Reason.SUPERSEDED
                 )
-                self.settled.effects.ended.append((other.node_id, other.id))
+                self.effects.ended.append((other.node_id, other.id))
                 self.tx.touch(f"node:{other.node_id}")
 
     def _try_again(self, report: Report, attempt: OwnedAttempt, job: JobRow) -> None:
         number = attempt.number
-        said: dict[str, Any] = {"actor": self.node.node_id, "effects": self.settled.effects}
+        said: dict[str, Any] = {"actor": self.node.node_id, "effects": self.effects}
         if report.outcome is Outcome.MOVED and migration.move(
             self.tx, self.snapshot, job, report=report, attempt_no=number, **said
         ):
@@ -458,7 +457,7 @@ class _Settling:
             limits=self.snapshot.settings.retry_limits(job.retries),
             jitter=self.jitter,
         )
-        effects = self.settled.effects
+        effects = self.effects
         if failure.gives_up and verification.believe_first(self.tx, self.snapshot, job, effects=effects):
             return
         said |= {"node_id": self.node.node_id, "error": report.error, "exit_code": report.exit_code}
@@ -481,4 +480,4 @@ class _Settling:
         node_rows.set_health(
             self.tx, node_id=self.node.node_id, consecutive_faults=faults, cool_off_until_ms=until_ms
         )
-        self.settled.cool_off = (faults, until_ms)
+        self.effects.resting[self.node.node_id] = until_ms

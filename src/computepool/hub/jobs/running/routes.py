@@ -102,14 +102,10 @@ async def child_result(
     summary="A running job cancels one that it submitted",
     responses=refuses(403, 404, 409),
 )
-async def cancel_child(
-    attempt_id: IdPath, job_id: IdPath, node: Node, hub: HubDep, dispatcher: DispatcherDep
-) -> JobView:
+async def cancel_child(attempt_id: IdPath, job_id: IdPath, node: Node, hub: HubDep) -> JobView:
     parent = await children.parent_of(hub, node, attempt_id)
     await children.check_jobs(hub, parent, [job_id])
-    view, effects = await jobs.cancel(hub, parent.principal, job_id)
-    await dispatcher.follow(effects)
-    return view
+    return await jobs.cancel(hub, parent.principal, job_id)
 
 
 @router.get(

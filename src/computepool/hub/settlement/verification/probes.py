@@ -27,7 +27,7 @@ from computepool.hub.db.session import Connection, Tx
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.attempt_rows import AttemptRow
 from computepool.hub.jobs.rows import FullJobRow, JobRow
-from computepool.hub.jobs.transitions import Effects
+from computepool.hub.jobs.transitions import Effects, Settlement
 from computepool.hub.memory.shapes import shape_of
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.settings import Settings
@@ -43,9 +43,9 @@ _LOOKED_AT_MAX = 200
 _OF_ONE_MAX = 10  #: submitter
 
 
-async def send_due(hub: Hub) -> Effects:
-    """Give every suspect that polls this hub, and has none, a test."""
-    effects = Effects()
+async def send_due(hub: Hub) -> list[str]:
+    """Give every suspect that polls this hub, and has none, a test; returns the hub jobs."""
+    started: list[str] = []
     for node_id in sorted(hub.suspects):
         session = hub.registry.get(node_id)
         if session is None:
@@ -60,8 +60,9 @@ async def send_due(hub: Hub) -> Effects:
         if fitting:
             picked = _drawn(fitting, hub.clock.entropy(8))
             sent = await write(hub, partial(_send, job_id=picked.id, node_id=node_id))
-            effects.requeued += sent.requeued
-    return effects
+            await hub.dispatcher.follow(sent)
+            started += sent.requeued
+    return started
 
 
 def _drawn(rows: Sequence[ProbeCandidate], entropy: bytes) -> ProbeCandidate:
@@ -117,12 +118,12 @@ def _fits(hub: Hub, row: ProbeCandidate, spec: KnownSpec, *, node_id: str) -> bo
     return bool(could_run(fleet, shape, slice(place, place + 1)).all())
 
 
-def _send(tx: Tx, snapshot: Snapshot, *, job_id: str, node_id: str) -> Effects:
+def _send(tx: Tx, snapshot: Snapshot, *, job_id: str, node_id: str) -> Settlement:
     effects, job = Effects(), job_rows.lock_jobs(tx, [job_id]).get(job_id)
     if job is None or probe_rows.is_open(tx.connection, node_id, kind=KIND):
-        return effects
+        return effects.settlement()
     if job_id not in recheck_rows.without_hub_job(tx.connection, [job_id], kind=KIND):
-        return effects  # another hub has used it
+        return effects.settlement()  # another hub has used it
     hub_jobs.start(
         tx,
         snapshot,
@@ -135,10 +136,10 @@ def _send(tx: Tx, snapshot: Snapshot, *, job_id: str, node_id: str) -> Effects:
         effects=effects,
         pinned=node_id,
     )
-    return effects
+    return effects.settlement()
 
 
-def on_ended(tx: Tx, snapshot: Snapshot, hub_job: FullJobRow, *, effects: Effects) -> None:
+def on_ended(tx: Tx, snapshot: Snapshot, hub_job: FullJobRow) -> None:
     """One that did not succeed says nothing: there will be another."""
     _, job_id, _ = hub_jobs.parts(hub_job.errand)
     job = job_rows.lock_jobs(tx, [job_id])[job_id]

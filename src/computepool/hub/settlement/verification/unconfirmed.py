@@ -5,7 +5,7 @@ Until then their pay does not mature (`held_until_ms`); what else their owners e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from computepool.core.jobs.lifecycle import JobState
@@ -13,9 +13,9 @@ from computepool.core.placement.gates import could_run
 from computepool.hub.context import Hub, KnownSpec
 from computepool.hub.db.session import Tx
 from computepool.hub.jobs import rows as job_rows
-from computepool.hub.jobs.transitions import Effects
+from computepool.hub.jobs.transitions import Effects, Settlement
 from computepool.hub.memory.shapes import shape_of
-from computepool.hub.settlement import result_rows
+from computepool.hub.settlement import follow_ups, result_rows
 from computepool.hub.settlement.verification import recheck_rows, rechecks, verification
 from computepool.hub.settlement.verification.recheck_rows import HeldResult
 from computepool.hub.snapshot import Snapshot, write
@@ -23,27 +23,27 @@ from computepool.hub.snapshot import Snapshot, write
 _BATCH = 500
 
 
-async def accept(hub: Hub) -> Effects:
+async def accept(hub: Hub) -> None:
     """A result that could have been checked and was not, because no other owner's node took it, is given out after a while."""
     before_ms = hub.now_ms() - round(hub.settings.verify_wait_s * 1000)
     found = await hub.store.read(
         lambda connection: result_rows.unconfirmed(connection, before_ms=before_ms, limit=_BATCH)
     )
-    if not found:
-        return Effects()
-    return await write(hub, partial(_accept_alone, job_ids=found, before_ms=before_ms))
+    if found:
+        unit = partial(_accept_alone, job_ids=found, before_ms=before_ms)
+        await hub.dispatcher.follow(await write(hub, unit))
 
 
-def _accept_alone(tx: Tx, snapshot: Snapshot, *, job_ids: list[str], before_ms: int) -> Effects:
+def _accept_alone(tx: Tx, snapshot: Snapshot, *, job_ids: list[str], before_ms: int) -> Settlement:
     effects = Effects()
     for job in job_rows.lock_jobs(tx, job_ids).values():
         if job.state != JobState.QUEUED or job.queued_at_ms > before_ms:
             continue  # somebody took it meanwhile
         verification.believe_first(tx, snapshot, job, effects=effects)
-    return effects
+    return follow_ups.follow(tx, snapshot, effects)
 
 
-async def start_checks(hub: Hub) -> Effects:
+async def start_checks(hub: Hub) -> Sequence[str]:
     """Have some of those run again whose pay is held, where another owner's node that takes work now could do it.
 
     A few at a time, in turn: those that nobody can run must not keep the others waiting.
@@ -65,7 +65,11 @@ async def start_checks(hub: Hub) -> Effects:
         for row in rows
         if _somebody_could(hub, row, specs[row.spec_digest])
     }
-    return await write(hub, partial(_start, spoken=able)) if able else Effects()
+    if not able:
+        return ()
+    settlement = await write(hub, partial(_start, spoken=able))
+    await hub.dispatcher.follow(settlement)
+    return settlement.requeued
 
 
 def _somebody_could(hub: Hub, row: HeldResult, spec: KnownSpec) -> bool:
@@ -78,14 +82,14 @@ def _somebody_could(hub: Hub, row: HeldResult, spec: KnownSpec) -> bool:
     return bool((could_run(fleet, shape, rows) & fleet.table.available[rows]).any())
 
 
-def _start(tx: Tx, snapshot: Snapshot, *, spoken: Mapping[str, tuple[list[str], int]]) -> Effects:
+def _start(tx: Tx, snapshot: Snapshot, *, spoken: Mapping[str, tuple[list[str], int]]) -> Settlement:
     """`spoken`: by job, the owners whose word would decide nothing, and what its run cost."""
     effects = Effects()
     jobs = job_rows.lock_jobs(tx, spoken)
     for job_id in recheck_rows.without_hub_job(tx.connection, sorted(jobs), kind=rechecks.KIND):
         owners, charge = spoken[job_id]
         rechecks.send(tx, snapshot, jobs[job_id], number=1, owners=owners, charge=charge, effects=effects)
-    return effects
+    return effects.settlement()
 
 
 def _spoken(hub: Hub, row: HeldResult) -> list[str]:
