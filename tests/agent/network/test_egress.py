@@ -272,7 +272,7 @@ class TestTheProxy:
             tunnel = connect(f"127.0.0.1:{host.port}") + "GET / HTTP/1.1\r\n\r\n"
             with contextlib.suppress(ConnectionError):
                 assert len(await say(proxy, tunnel)) < len(BODY)
-            assert b" 403 The job has used its 50000 bytes" in await say(proxy, tunnel)
+            assert b" 403 The job has used up its 50000 bytes" in await say(proxy, tunnel)
             assert host.connections == 1
 
     async def test_nothing_is_left_after_the_end(self, folder: Path) -> None:
@@ -476,7 +476,7 @@ async def test_a_node_without_network_runs_no_such_job(hub: FakeHub, start_node:
     await until(lambda: attempt in hub.reports)
     report = hub.reports[attempt]
     assert report.outcome is Outcome.FAILED
-    assert "no network" in (report.error or "")
+    assert "network access, which this node does not give" in (report.error or "")
 
 
 async def test_without_a_sandbox_a_job_has_the_hosts_network(

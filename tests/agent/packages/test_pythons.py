@@ -208,7 +208,7 @@ def slow_uv(folder: Path, version: str, then: str) -> tuple[str, Path]:
         (
             "head -c 8000000 /dev/zero > file; exec sleep 1000",
             {"python_bytes_max": 4 * MIB},
-            "more than 4 MB",
+            "larger than 4 MB",
         ),
         ("exec sleep 1000", {"python_fetch_s": 0.2}, "longer than 0.2 s"),
         ("echo error: no >&2; exit 1", {}, "error: no"),
