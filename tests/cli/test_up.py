@@ -103,10 +103,10 @@ def up(folder: Path) -> Iterator[Up]:
 
 def test_it_says_what_to_do_next(up: Up) -> None:
     printed = up.printed()
-    assert f"ComputePool is up at http://127.0.0.1:{up.port}" in printed
+    assert f"ComputePool is running at http://127.0.0.1:{up.port}" in printed
     assert re.search(rf"http://127\.0\.0\.1:{up.port}/signin\?code=\w+", printed)
     assert "submit examples/hello.py --wait" in printed
-    assert "This machine lends" in printed
+    assert "This machine offers" in printed
 
 
 def test_the_code_is_not_on_a_command_line(up: Up) -> None:
@@ -171,7 +171,7 @@ def test_the_node_is_seen_paused_and_resumed(up: Up) -> None:
 
 def test_the_hubs_database_keeps_its_rules(up: Up) -> None:
     done = up.pool("hub", "check", "--data", up.folder / "data")
-    assert (done.returncode, done.stdout) == (0, "Every rule holds.\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "All checks passed.\n"), done.stderr
 
 
 def test_the_sign_in_link_works_once(up: Up) -> None:
@@ -204,7 +204,7 @@ def test_a_second_one_on_the_same_port_is_a_sentence(up: Up, tmp_path: Path) -> 
     assert done.returncode == 2
     assert (
         done.stderr
-        == f"Cannot listen on 127.0.0.1:{up.port}: Address already in use. Choose another with --port.\n"
+        == f"Cannot listen on 127.0.0.1:{up.port}: Address already in use. Choose another port with --port.\n"
     )
 
 

@@ -42,8 +42,8 @@ _ENDED = {
 }
 _STATES = {
     NodeState.ACTIVE: "Takes jobs again.",
-    NodeState.PAUSED: "Paused: takes no new jobs, also after a restart. Take them again: pool node resume",
-    NodeState.DRAINING: "Draining: takes no new jobs, and stops when the last one ends.",
+    NodeState.PAUSED: "Paused: takes no new jobs, even after a restart. Take them again: pool node resume",
+    NodeState.DRAINING: "Draining: takes no new jobs, and stops when the last one finishes.",
 }
 
 _COMMANDS = (
