@@ -407,7 +407,7 @@ def _share(budget: int | None, jobs: int | None) -> int | None:
     if budget is None:
         return None
     if jobs is None:
-        raise BadRequest("budget: it is shared among the items, so pass them as a list of known length.")
+        raise BadRequest("budget: it is shared among the items, so pass a list, whose length is known.")
     each = budget // max(1, jobs)
     if not each:
         raise BadRequest(f"budget: too small to share among {jobs} jobs.")
