@@ -59,7 +59,7 @@ def terminal() -> Iterator[Terminal]:
         with log.open("w") as output:
             process = subprocess.Popen(command, stdout=output, stderr=output, env=env)
         try:
-            _wait_for(process, log, "Try in another terminal")
+            _wait_for(process, log, "Try this in another terminal")
             yield Terminal(folder, env)
         finally:
             process.terminate()

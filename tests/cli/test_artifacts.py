@@ -38,13 +38,13 @@ def test_files_are_sent_shown_kept_fetched_and_given_up(run: Run, tmp_path: Path
         short = digest[:10]
         listed = run("artifacts", "list")
         assert digest in listed.out
-        assert "You keep 1 files, 3 MB of 1.1 TB (0%). They are kept for 90 d" in listed.err
+        assert "You store 1 files, 3 MB of 1.1 TB (0%). Files are kept for 90 d" in listed.err
         told = json.loads(run("artifacts", "list", "--json").out)
         assert (told["storage"]["bytes"], told["artifacts"][0]["digest"]) == (3 * MB, digest)
         shown = run("artifacts", "info", short).out
         assert "3 MB (3,000,000 bytes)" in shown
         assert "upload" in shown
-        assert "is kept until it is released" in run("artifacts", "keep", short).out
+        assert "is kept until released" in run("artifacts", "keep", short).out
         told = json.loads(run("artifacts", "info", short, "--json").out)
         assert (told["whole"], told["kept_until_ms"]) == (True, None)
         assert {ref["role"] for ref in told["refs"]} == {"upload", "kept"}
@@ -52,7 +52,7 @@ def test_files_are_sent_shown_kept_fetched_and_given_up(run: Run, tmp_path: Path
         assert "is kept until 20" in run("artifacts", "keep", short, "--for", "365d").out
         fetched = run("artifacts", "get", short, tmp_path / "back")
         assert (fetched.code, (tmp_path / "back").read_bytes()) == (0, source.read_bytes())
-        assert run("hub", "check", "--deep", "--data", real.folder).out == "Every rule holds.\n"
+        assert run("hub", "check", "--deep", "--data", real.folder).out == "All checks passed.\n"
         assert run("artifacts", "rm", short).out == f"removed {digest[:12]}\n"
         gone = run("artifacts", "info", digest)
         assert (gone.code != 0, "the time it was kept for is over" in gone.err) == (True, True)
@@ -66,9 +66,9 @@ def test_a_full_account_is_told_and_a_job_that_has_no_room_says_so(run: Run, tmp
         real.start_agent(cores=2, sandbox="namespace")
         sam = real.account("sam", "submitter")
         quota = run("accounts", "quota", "sam", "--files", "4MB", "--keep", "7d")
-        assert "files: 4 MB, kept for 7 d" in quota.out, quota
+        assert "storage: 4 MB; files kept for: 7 d" in quota.out, quota
         assert (
-            "unfinished jobs: 9; credits a day: as many as the hub lets; files: 4 MB"
+            "unfinished jobs: 9; credits per day: hub default; storage: 4 MB"
             in run("accounts", "quota", "sam", "--jobs", "9").out
         )
         sam.artifacts.put_bytes(os.urandom(3 * MB), name="mine")

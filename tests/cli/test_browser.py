@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from computepool.cli.local.browser import has_screen, opened
+from computepool.cli.local.browser import has_screen, open_browser
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_the_link_is_in_a_file_that_only_its_owner_reads(
     seen: list[str] = []
     monkeypatch.setattr(webbrowser, "open", lambda url: bool(seen.append(url)))
     link = 'http://127.0.0.1:8000/signin?code=secret&x="<'
-    with opened(link, tmp_path):
+    with open_browser(link, tmp_path):
         [address] = seen
         assert "secret" not in address
         page = Path(unquote(urlsplit(address).path))

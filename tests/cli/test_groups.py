@@ -73,7 +73,7 @@ def test_keys_reports_and_waiting(pool: Pool, run: Run, tmp_path: Path) -> None:
     assert dict(pool.groups.collector("sweep").values()) == {"a": {"loss": 0.5}, "b": "plain words"}
     home = run("group", "return-home", "sweep")
     assert "it has no home" in home.out
-    assert run("group", "return-home", "sweep", "--off").out == "It stays at the hub.\n"
+    assert run("group", "return-home", "sweep", "--off").out == "Results stay at the hub.\n"
     assert run("group", "summary", "nobody").code == 2
 
 
@@ -120,7 +120,7 @@ def test_a_job_with_a_key_of_the_group(pool: Pool, run: Run) -> None:
     assert (again.code, "A job of the group has this key already" in again.err) == (2, True)
     for wrong in (["--key", "a"], ["--key", "a", "--group", "g", "--slices", "2"]):
         refused = run("submit", *wrong, "--", "true")
-        assert (refused.code, "it names one job of a group" in refused.err) == (2, True)
+        assert (refused.code, "requires --group" in refused.err) == (2, True)
 
 
 @pytest.mark.soak
@@ -158,7 +158,7 @@ def test_many_submits_at_once_make_one_group(pool: Pool, run: Run) -> None:
     assert {row[1]: row[3] for row in rows} == dict.fromkeys(jobs, "Waiting: no node is connected.")
     cancelled = run("group", "cancel", "together")
     assert "3 cancelled" in cancelled.out
-    assert "was over already: 3 cancelled" in run("group", "cancel", "together").out
+    assert "was already complete: 3 cancelled" in run("group", "cancel", "together").out
 
 
 def test_fetching_a_group_goes_on_and_is_checked(pool: Pool, run: Run, tmp_path: Path) -> None:
@@ -178,4 +178,4 @@ def test_fetching_a_group_goes_on_and_is_checked(pool: Pool, run: Run, tmp_path:
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["results"]
     run("group", "register", "another", "x")
     other = run("group", "fetch", "another", folder)
-    assert (other.code, "has another group" in other.err) == (2, True)
+    assert (other.code, "contains a different group" in other.err) == (2, True)

@@ -19,8 +19,8 @@ import psutil
 import pytest
 
 from computepool.cli.local.children import Child
-from computepool.cli.local.host import MESH_SETTINGS, HostConfig, _address, _agreed, _named
-from computepool.cli.local.local_pool import LocalPool, signed_in
+from computepool.cli.local.host import MESH_SETTINGS, HostConfig, _address, _host_name, _merge
+from computepool.cli.local.local_pool import LocalPool, sign_in
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict
 from computepool.hub.settings import Settings
 from computepool.protocol.jobs.jobs import Needs
@@ -170,7 +170,7 @@ def _places_by_tags_and_urls(pool: Pool) -> None:
 
 # ------------------------------------------------------------ without processes
 def agreed(before: HostConfig | None, name: str = "a", *, yes: bool = False, **given: Any) -> HostConfig:
-    return _agreed(before, name, yes=yes, given=given)
+    return _merge(before, name, yes=yes, given=given)
 
 
 def test_a_host_goes_on_with_what_it_had() -> None:
@@ -182,7 +182,7 @@ def test_a_host_goes_on_with_what_it_had() -> None:
 @pytest.mark.parametrize(
     ("before", "given", "refused"),
     [
-        (HostConfig(name="a"), {"peer": "http://other:1"}, "is the hub of a mesh of its own"),
+        (HostConfig(name="a"), {"peer": "http://other:1"}, "is the hub of its own mesh"),
         (HostConfig(name="b"), {}, "belongs to the host b"),
     ],
 )
@@ -204,7 +204,7 @@ def test_a_script_must_say_that_it_means_another_version_or_address() -> None:
 @pytest.mark.parametrize("name", ["../up", "a/b", ".hidden", "a b", "-x", "x" * 64, "a\n"])
 def test_names_are_folders_and_nothing_else(name: str) -> None:
     with pytest.raises(BadRequest):
-        _named(name)
+        _host_name(name)
 
 
 @pytest.mark.parametrize("address", ["http://x", "a/b", "x y", "[", "no@where"])
@@ -221,14 +221,14 @@ def test_addresses() -> None:
 
 def test_versions_are_words(run: Run) -> None:
     done = run("host", "--name", "a", "--mesh-version", "two words")
-    assert (done.code, "A mesh version is a word" in done.err) == (2, True)
+    assert (done.code, "A mesh version consists of" in done.err) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     [
         ("--property", "python", "NAME=VALUE"),
-        ("--ram", "lots", "not understood"),
+        ("--ram", "lots", "is not valid"),
         ("--sandbox", "no", "one of"),
     ],
 )
@@ -249,11 +249,11 @@ def test_joining_without_a_code_or_a_key_says_what_is_missing(run: Run) -> None:
 @pytest.mark.soak
 def test_joining_where_nobody_is_fails_at_once_and_never_says_that_it_lends(run: Run) -> None:
     done = run("host", "--name", "a", "--peer", f"http://127.0.0.1:{free_port()}", "--code", "0" * 32)
-    assert (done.code, "There is no host to join at" in done.err, done.out) == (3, True, "")
+    assert (done.code, "No host found at" in done.err, done.out) == (3, True, "")
 
 
 def test_one_folder_is_started_once(tmp_path: Path) -> None:
-    with LocalPool(tmp_path), pytest.raises(Conflict, match="runs already"), LocalPool(tmp_path):
+    with LocalPool(tmp_path), pytest.raises(Conflict, match="Already running"), LocalPool(tmp_path):
         pass
     with LocalPool(tmp_path):
         pass
@@ -277,7 +277,7 @@ def test_a_key_is_stored_only_when_the_hub_that_answers_knows_it(
     monkeypatch.setattr(hub, "route", route)
     monkeypatch.setattr(machine, "_check_alive", check_alive)
     with pytest.raises(ComputePoolError, match="the hub is gone"):
-        signed_in(machine, hub.url, "cp_of_the_loser")
+        sign_in(machine, hub.url, "cp_of_the_loser")
     assert load_config() == before
 
 

@@ -65,7 +65,7 @@ def test_the_hubs_keys(hub: ServedHub, run: Run, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.soak
 def test_roles_and_approvals(hub: ServedHub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     made = run("accounts", "create", "ann")
-    assert "first credits wait for a second administrator" in made.err
+    assert "initial credits need approval by a second administrator" in made.err
     refused = run("accounts", "create", "eve", "--role", "admin")
     assert (refused.code, "needs two here" in refused.err) == (4, True)
     asked = run("credits", "give", "ann", "100", "--note", "hello")
@@ -100,7 +100,7 @@ def test_a_nodes_key_is_refused_for_good(hub: ServedHub, run: Run) -> None:
         named = ("--code", code, "--name", "lost", "--data", folder)
         made = reply(run("node", "enroll", "--hub", load_config().hub, *named, "--json"))
     unsure = run("node", "revoke", "lost")
-    assert (unsure.code, "add --yes" in unsure.err) == (2, True)
+    assert (unsure.code, "pass --yes" in unsure.err) == (2, True)
     assert reply(run("node", "show", "lost", "--json"))["state"] == "active"
     gone = reply(run("node", "revoke", "lost", "--yes", "--json"))
     assert (gone["id"], gone["state"]) == (made["node_id"], "revoked")

@@ -36,7 +36,7 @@ def test_what_an_earlier_try_printed_comes_first(hub: FakeHub, run: Run) -> None
 
 @pytest.mark.parametrize(
     ("state", "words"),
-    [(JobState.RUNNING, "it printed nothing yet."), (JobState.FAILED, "it printed nothing.")],
+    [(JobState.RUNNING, "no output yet."), (JobState.FAILED, "no output.")],
 )
 def test_a_silent_job_is_no_puzzle(hub: FakeHub, run: Run, state: JobState, words: str) -> None:
     job_id = queued(hub, run)
@@ -72,4 +72,4 @@ def test_following_says_when_a_silent_job_began(hub: FakeHub, run: Run) -> None:
         with hub.lock:
             hub.finish(job_id, JobState.SUCCEEDED, Reason.COMPLETED, exit_code=0)
         _, err = watcher.communicate(timeout=60)
-    assert err.endswith("it printed nothing.\n")
+    assert err.endswith("no output.\n")

@@ -70,6 +70,6 @@ def quoted(**fields: object) -> QuoteView:
 
 def test_a_quote_does_not_speak_of_free_nodes_where_none_could_run_it() -> None:
     assert quote.short(quoted(nodes_able=0)) == (
-        "Price: not known, because no connected node can run it; 30.00 are set aside, and what is not used comes back."
+        "Price: unknown, because no connected node can run it. 30.00 credits are put on hold; what is not used is refunded."
     )
-    assert quote.short(quoted()).startswith("Price: no node is free for it now; ")
+    assert quote.short(quoted()).startswith("Price: no suitable node is free now. ")

@@ -70,10 +70,13 @@ def test_floors_of_a_node_and_of_all(pool: Pool, run: Run) -> None:
     assert "asks for 6.50 a unit-hour" in done.out
     assert "waits for a higher price" in done.out
     [row] = [row for row in cells(run("market", "--depth")) if row[1] == "offered"]
-    assert row[2:] == ["8.13", "2", "6.50 after the fee, waits for a higher price"]
+    assert row[2:] == ["8.13", "2", "6.50 after the fee, waiting for a higher price"]
     [zone] = reply(run("market", "--json"))["zones"]
     assert (zone["capacity"], zone["floors"][0]["floor"]) == (0, 6_500_000)
+    assert run("market", "floor", "studio-3").out == "studio-3: 6.50\n"
+    assert reply(run("market", "floor", "studio-3", "--json"))["floor"] == 6_500_000
     assert "No minimum price set" in run("market", "floor", "studio-3", "--clear").out
+    assert run("market", "floor", "studio-3").out == "studio-3: No minimum price set\n"
     assert "The default floor is 5.00" in run("market", "floor", "--default", "5").out
     assert reply(run("market", "floor", "--json"))["floor"] == 5 * CREDIT
     assert "No default minimum price set" in run("market", "floor", "--clear").out
@@ -98,7 +101,6 @@ def test_bad_prices_are_refused_in_a_sentence(
 @pytest.mark.soak
 def test_what_the_floor_command_needs(pool: Pool, run: Run) -> None:
     for arguments in (
-        ("studio-3",),
         ("studio-3", "5", "--clear"),
         ("studio-3", "5", "--default", "5"),
         ("--default", "5", "--clear"),
@@ -106,7 +108,7 @@ def test_what_the_floor_command_needs(pool: Pool, run: Run) -> None:
     ):
         done = run("market", "floor", *arguments)
         assert done.code == 2
-        assert "Say" in done.err
+        assert "Use one of" in done.err
     done = run("market", "floor", "nobody", "5")
     assert (done.code, "no node 'nobody'" in done.err) == (2, True)
 
@@ -142,7 +144,7 @@ def test_earnings_of_all_nodes_and_of_one(pool: Pool, run: Run) -> None:
     assert fields["floor"] == "1.00 (your default)"
     assert "floor\t1.00 (your default)" in run("node", "show", "studio-3").out
     assert fields["paid in 30 days"] == "0.00 for 0 jobs"
-    assert "fully busy" in fields["2 × cpu/in, an hour"]
+    assert "when fully used" in fields["2 × cpu/in, per hour"]
     found = reply(run("node", "earnings", "studio-3", "--json"))
     assert (found["in_money"], found["floor_is_default"]) == (True, True)
     assert isinstance(reply(run("node", "earnings", "--json")), list)
@@ -231,7 +233,7 @@ def test_how_a_curve_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
         )
     )
     header, cpu, *_ = capsys.readouterr().out.splitlines()
-    assert header == "try 1 on n, running, 3.3 min"
+    assert header == "attempt 1 on n, running, 3.3 min"
     name, curve, last, most = cpu.split("\t")
     assert (name, last, most) == ("CPU", "199 %", "199 %")
     assert len(curve) <= 60

@@ -115,8 +115,8 @@ def test_waiting_shows_the_price_before_and_the_bill_after(sam: Town, run: Run) 
     node.join(30)
     assert done.code == 0, done.err
     assert "Price: " in done.err
-    assert "1.00 are set aside, and what is not used comes back." in done.err
-    assert "set aside came back. Why: pool credits why job_" in done.err
+    assert "1.00 credits are put on hold; what is not used is refunded." in done.err
+    assert "on hold were refunded. Details: pool credits why job_" in done.err
 
 
 @pytest.mark.soak
@@ -125,7 +125,7 @@ def test_too_little_money_says_how_much_is_missing_and_what_to_change(sam: Town,
     assert done.code == 4
     assert "1,000.00 credits must be set aside; 95" in done.err
     assert "Shorten the time limit, lower the price limit, set a budget, or top up." in done.err
-    assert done.err.endswith("See what you have: pool credits\n")
+    assert done.err.endswith("Check your balance: pool credits\n")
 
 
 @pytest.mark.soak
@@ -171,7 +171,7 @@ def test_a_statement_filtered_summed_and_exported(sam: Town, run: Run, tmp_path:
     rows = list(csv.DictReader(io.StringIO(file.read_text())))
     assert len(rows) == len(json.loads(run("credits", "statement", "--json", "-n", 500).out))
     assert run("credits", "statement", "--csv", "-").out.replace("\r\n", "\n") == file.read_text()
-    assert "write 2h, 7d or 2026-05-01" in run("credits", "statement", "--since", "soon").err
+    assert "use 2h, 7d or 2026-05-01" in run("credits", "statement", "--since", "soon").err
     assert run("credits", "statement", "--kind", "gift").code == 2
 
 
@@ -180,7 +180,7 @@ def test_giving_is_for_administrators(sam: Town, run: Run) -> None:
     assert run("credits", "give", "pia", "5").code == 4
     sam.sign_in("admin")
     done = run("credits", "give", "pia", "5.25", "--note", "thank you", "--paid-in")
-    assert (done.code, done.out) == (0, "pia got 5.25 credits and has 55.25 to spend.\n")
+    assert (done.code, done.out) == (0, "pia received 5.25 credits and now has 55.25 available.\n")
     assert (
         "is not an amount"
         in run("credits", "give", "pia", "-5").err + run("credits", "give", "pia", "five").err
@@ -205,7 +205,7 @@ def test_prices_are_shown_and_changed_by_versions(sam: Town, run: Run, tmp_path:
     file.write_text(run("prices", "show", "--json").out)
     version = json.loads(file.read_text())["version"]
     done = run("prices", "set", "--tier", "rtx-4090=3.1", "--region", "in=0.65", "--fee", "12.5%")
-    assert (done.code, done.out) == (0, f"Version {version + 1} of the prices holds from now on.\n")
+    assert (done.code, done.out) == (0, f"Version {version + 1} of the price table is now in effect.\n")
     table = json.loads(run("prices", "show", "--json").out)
     assert (table["tiers"]["rtx-4090"], table["regions"]["in"], table["fee_ppm"]) == (310, 65, 125_000)
     stale = run("prices", "set", "--file", file)
@@ -253,14 +253,14 @@ def receipt(sam: Town, run: Run, tmp_path: Path) -> Path:
 def test_a_receipt_is_fetched_and_checked_without_a_hub(sam: Town, run: Run, receipt: Path) -> None:
     assert load_config().key == sam.keys["sam"]  # fetching keeps the hub's keys, and the person's own
     done = run("--hub", "http://127.0.0.1:1", "verify", receipt)
-    assert (done.code, "the key is only the receipt's own" in done.err) == (1, True), done.err
+    assert (done.code, "its key is not known" in done.err) == (1, True), done.err
     known = run("--hub", sam.url, "verify", receipt)
-    assert (known.code, known.err) == (0, "Everything holds.\n")
+    assert (known.code, known.err) == (0, "All checks passed.\n")
     assert all(line.startswith("ok\t") for line in known.out.splitlines())
     key = json.loads(receipt.read_text())["receipt"]["key"]
     assert run("verify", receipt, "--key", key).code == 0
     wrong = run("verify", receipt, "--key", key[:-4] + "AAAA")
-    assert (wrong.code, "none of the hub's keys" in wrong.out) == (1, True)
+    assert (wrong.code, "not a known key of the hub" in wrong.out) == (1, True)
     assert json.loads(run("verify", receipt, "--json").out)["ok"] is True
 
 
@@ -281,7 +281,7 @@ def test_a_changed_receipt_is_exit_1_and_says_what_is_wrong(run: Run, receipt: P
     done = run("verify", receipt)
     assert done.code == 1
     assert "WRONG\tIt was not signed with key" in done.out
-    assert done.err == "This receipt is not to be trusted.\n"
+    assert done.err == "Do not trust this receipt.\n"
     assert json.loads(run("verify", receipt, "--json").out)["ok"] is False
 
 
@@ -314,11 +314,11 @@ def test_an_administrator_looks_at_anothers_statement_and_sets_quotas(town: Town
     assert run("accounts", "quota", "sam", "--jobs", "7", "--spend", "12.5").code == 0
     assert (
         run("accounts", "quota", "sam", "--jobs", "8").out
-        == "sam: unfinished jobs: 8; credits a day: 12.50; files: as much as the hub lets, kept as long as the hub says\n"
+        == "sam: unfinished jobs: 8; credits per day: 12.50; storage: hub default; files kept for: hub default\n"
     )
     assert (
         run("accounts", "quota", "sam").out
-        == "sam: unfinished jobs: 8; credits a day: 12.50; files: as much as the hub lets, kept as long as the hub says\n"
+        == "sam: unfinished jobs: 8; credits per day: 12.50; storage: hub default; files kept for: hub default\n"
     )
     assert "not an amount" in run("accounts", "quota", "sam", "--spend", "x").err
     cleared = json.loads(run("accounts", "quota", "sam", "--clear", "--json").out)

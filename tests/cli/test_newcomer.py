@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import computepool.hub.main  # noqa: F401 - on a busy machine seconds, which count for no test here
 from computepool.cli import output
 from computepool.cli.job import queue
 from computepool.core.fleet.node_status import NodeStatus
@@ -93,9 +94,14 @@ def test_a_node_is_found_here_wherever_its_data_is(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_setting_is_one_sentence_with_its_name(
-    run: Run, monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: str
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: str
 ) -> None:
     if "S3" in name or value.startswith("s3"):
+        # Nothing outside is asked for credentials or for the store: there are none, and that is the store's error.
+        for variable in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+            monkeypatch.setenv(variable, str(tmp_path / "none"))
+        for variable in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI"):
+            monkeypatch.delenv(variable, raising=False)
         monkeypatch.setenv("COMPUTEPOOL_BLOBS", "s3://bucket/x")
         monkeypatch.setenv("COMPUTEPOOL_S3_ENDPOINT", f"http://127.0.0.1:{free_port()}")
         monkeypatch.setenv("COMPUTEPOOL_S3_REGION", "us-east-1")
@@ -113,7 +119,7 @@ def test_a_wrong_setting_is_one_sentence_with_its_name(
 @pytest.mark.soak
 def test_what_cannot_be_a_code_or_an_event_is_said_at_once(hub: FakeHub, run: Run) -> None:
     done = run("host", "--name", "a", "--peer", hub.url, "--code", "a")
-    assert (done.code, done.err) == (2, "--code: 'a' is no code; `pool node code` makes one.\n")
+    assert (done.code, done.err) == (2, "--code: 'a' is not a valid code. Create one: pool node code\n")
     done = run("webhooks", "add", "https://example.org/x", "--event", "job.finnished")
     assert (done.code, "did you mean job.finished?" in done.err) == (2, True)
 

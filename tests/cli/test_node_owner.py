@@ -116,12 +116,12 @@ def reply(ran: Ran) -> Any:
 @pytest.mark.soak
 def test_options_and_a_pause_hold_for_the_next_start(node: Lent, pool: Pool, run: Run) -> None:
     said = first_start(node, pool, "--name", "laptop", "--cores", 1, "--ram", "1GB", "--tag", "old", "--net")
-    assert "Kept from before" not in said
+    assert "Saved options" not in said
     assert run("node", "pause").code == 0
     node.stop()
 
     said = node.start("--tag", "older", "--no-net")
-    assert "Kept from before: --name laptop --cores 1 --ram 1000MB --sandbox process (" in said
+    assert "Saved options: --name laptop --cores 1 --ram 1000MB --sandbox process (" in said
     profile = pool.nodes.find("laptop").profile
     assert (profile.cores, profile.ram_mb, profile.tags, profile.network) == (1, 1_000, ["older"], False)
     assert reply(run("node", "status", "--json"))["state"] == "paused"
@@ -148,7 +148,7 @@ def test_a_start_that_is_refused_changes_nothing(node: Lent, pool: Pool, run: Ru
     refused: list[tuple[tuple[str, ...], str]] = [
         (("--cores", "2"), "Another agent already runs"),
         (("--cores", "-1"), "cores must be more than 0"),
-        (("--reset", "corse"), "'corse' is no option that is kept: hub, name, tag"),
+        (("--reset", "corse"), "'corse' is not a saved option; choose from hub, name, tag"),
     ]
     for options, why in refused:
         done = run("node", "start", *options)
@@ -192,8 +192,8 @@ def test_a_machine_leaves_when_its_last_job_is_over(node: Lent, pool: Pool, run:
     endless = pool.submit(time.sleep, 3600, host="goodbye")
     wait_until(lambda: reply(run("node", "status", "--json"))["running"], SOON_S, "the job runs")
     asked = run("node", "leave")
-    assert (asked.code, "add --yes" in asked.err) == (2, True)
-    assert "1 job end first; --now gives them back instead" in asked.err
+    assert (asked.code, "pass --yes" in asked.err) == (2, True)
+    assert "1 job will finish first; pass --now to return them instead" in asked.err
     assert endless.cancel()
     future = pool.submit(time.sleep, 2, host="goodbye")
     wait_until(lambda: future.running() or future.done(), SOON_S, "the next job runs")

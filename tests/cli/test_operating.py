@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from computepool.cli.node.codes import followed
+from computepool.cli.node.codes import follow_code
 from computepool.sdk.client.config import Config, save_config
 from computepool.testing.processes import RealPool, wait_until
 from tests.cli.conftest import Ran, Run
@@ -28,7 +28,7 @@ def test_a_machine_joins_works_again_and_is_found_in_the_log(run: Run) -> None:
         save_config(Config(hub=real.hubs[0].url, key=real.admin_key))
         client = real.client()
         made = reply(run("node", "code", "--json"))
-        assert client.nodes.joined(made["id"]).state == "waiting"
+        assert client.nodes.code_status(made["id"]).state == "waiting"
         real.start_agent(name="studio-3", trusted=("*",))
         wait_until(client.nodes.list, SOON_S, "the node is there")
 
@@ -46,7 +46,7 @@ def test_a_machine_joins_works_again_and_is_found_in_the_log(run: Run) -> None:
         issued = [event.data or {} for event in client.events(action="node.code_issued")]
         used = [code for said in issued if (code := said["code_id"]) != made["id"]]
         if used:  # by the agent that joined
-            status = followed(client, used[-1], say=True)
+            status = follow_code(client, used[-1], say=True)
             assert {step.state for step in status.steps} <= {"done", "skipped", "warning"}
 
         [row] = [

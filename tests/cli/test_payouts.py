@@ -108,10 +108,10 @@ def test_a_script_must_say_yes(pool: Pool, run: Run, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (("500",), "Name one target"),
-        (("500", "--upi", "a@b", *TO_BANK), "Name one target"),
+        (("500",), "Specify one target"),
+        (("500", "--upi", "a@b", *TO_BANK), "Specify one target"),
         (("500", "--bank", "123456789"), "--ifsc and --name"),
-        (("500", "--upi", "a@b", "--ifsc", "HDFC0000123"), "belong to --bank"),
+        (("500", "--upi", "a@b", "--ifsc", "HDFC0000123"), "require --bank"),
         (("500", "--upi", "asha"), "is not a UPI id"),
         (("499.99", "--upi", "asha@okaxis"), "at least 500.00"),
         (("500.001", "--upi", "asha@okaxis"), "whole number of paise"),

@@ -84,7 +84,7 @@ def test_a_job_reaches_its_host_and_owners_have_the_last_word(run: Run, tmp_path
         submitted = run("submit", script, "--host", "node", "--net", host, "--timeout", "10m", "--", host)
         waiting = submitted.out.strip()
         [known] = admin.nodes.list()
-        assert f"Host node is {known.id}, a node of {known.owner_name}." in submitted.err
+        assert f"Host node is {known.id}, owned by {known.owner_name}." in submitted.err
         why = run("jobs", "why", waiting).out
         assert "takes no jobs with network" in why
         assert "drop --net" in why

@@ -26,7 +26,7 @@ def test_a_wrong_result_is_shown_with_the_right_one(
     as_it_was = hub.view(job_id)
     monkeypatch.setattr(hub, "view", lambda _: as_it_was.model_copy(update=told))
     shown = run("jobs", "show", job_id).out
-    assert "and it is WRONG" in shown
-    assert "; 2.00 came back" in shown
+    assert "WRONG" in shown
+    assert "; 2.00 refunded later" in shown
     assert '"right"' in shown
     assert f"out.txt\t5 B\t{'d' * 64}" in shown

@@ -28,7 +28,7 @@ def test_a_node_is_shown_with_what_it_did(run: Run) -> None:
         view = json.loads(run("node", "show", "studio-3", "--json").out)
         assert view["reliability"] == view["reputation"]["score"] > 0.711
         shown = run("node", "show", "studio-3").out
-        assert "1 (count 0.25)" in shown
+        assert "1 (weight 0.25)" in shown
         assert "0 of 5 verified jobs" in shown  # the job was its owner's
         assert "from 1 job done and 0 failures of its own" in run("node", "why", "studio-3").out
         assert real.broken_rules() == []

@@ -104,10 +104,10 @@ def up(folder: Path) -> Iterator[Up]:
 @pytest.mark.soak
 def test_it_says_what_to_do_next(up: Up) -> None:
     printed = up.printed()
-    assert f"ComputePool is up at http://127.0.0.1:{up.port}" in printed
+    assert f"ComputePool is running at http://127.0.0.1:{up.port}" in printed
     assert re.search(rf"http://127\.0\.0\.1:{up.port}/signin\?code=\w+", printed)
     assert "submit examples/hello.py --wait" in printed
-    assert "This machine lends" in printed
+    assert "This machine offers" in printed
 
 
 @pytest.mark.soak
@@ -178,7 +178,7 @@ def test_the_node_is_seen_paused_and_resumed(up: Up) -> None:
 @pytest.mark.soak
 def test_the_hubs_database_keeps_its_rules(up: Up) -> None:
     done = up.pool("hub", "check", "--data", up.folder / "data")
-    assert (done.returncode, done.stdout) == (0, "Every rule holds.\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "All checks passed.\n"), done.stderr
 
 
 @pytest.mark.soak
@@ -214,7 +214,7 @@ def test_a_second_one_on_the_same_port_is_a_sentence(up: Up, tmp_path: Path) -> 
     assert done.returncode == 2
     assert (
         done.stderr
-        == f"Cannot listen on 127.0.0.1:{up.port}: Address already in use. Choose another with --port.\n"
+        == f"Cannot listen on 127.0.0.1:{up.port}: Address already in use. Choose another port with --port.\n"
     )
 
 

@@ -55,7 +55,7 @@ def test_a_webhook_from_the_command_line_to_the_receiver(
         assert refused.code == 2
         assert "private network" in refused.err
         half = run("webhooks", "add", "example.org/computepool")
-        assert (half.code, "write a whole address, such as https://" in half.err) == (2, True)
+        assert (half.code, "pass a complete URL, such as https://" in half.err) == (2, True)
         assert run("webhooks", "add", url, "--event", "job.exploded").code == 2
         shown = run("webhooks", "list").out
         assert made["id"] in shown

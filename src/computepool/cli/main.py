@@ -95,19 +95,19 @@ app.add_typer(hub.app, name="hub")
 def pool(
     *,
     hub: Annotated[
-        str | None, typer.Option(envvar="COMPUTEPOOL_HUB", metavar="URL", help="The hub's address.")
+        str | None, typer.Option(envvar="COMPUTEPOOL_HUB", metavar="URL", help="Hub address.")
     ] = None,
     version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version.")] = False,
 ) -> None:
-    """ComputePool: idle machines as one computer.
+    """ComputePool: pool idle machines into one computer.
 
     \b
     Examples:
-      pool up                                  a hub and one node, here
+      pool up                                  start a hub and one node here
       pool submit examples/hello.py --wait     run a script on the pool
-      pool status                              what it does for you now
-      pool nodes                               who lends a machine
-      pool node start --code CODE              lend this one
+      pool status                              show your jobs, nodes and balance
+      pool nodes                               list the machines of the pool
+      pool node start --code CODE              add this machine
     """
     if hub is not None:
         os.environ["COMPUTEPOOL_HUB"] = hub
@@ -138,14 +138,14 @@ def report(error: Exception) -> int:
 
     if isinstance(error, errors.HubUnreachable):
         output.note(
-            f"{error} Is it running? Start one here with `pool up`, or sign in to another: `pool login URL`."
+            f"{error} Is it running? Start one here with `pool up`, or sign in to another one with `pool login URL`."
         )
         return EXIT_UNREACHABLE
     if isinstance(error, errors.Unavailable | errors.RateLimited):
         output.note(str(error))
         return EXIT_UNREACHABLE
     if isinstance(error, errors.InsufficientCredits):
-        output.note(f"{error} See what you have: pool credits")
+        output.note(f"{error} Check your balance: pool credits")
         return EXIT_REFUSED
     if isinstance(error, errors.Unauthenticated | errors.Forbidden):
         hint = (
@@ -162,7 +162,7 @@ def report(error: Exception) -> int:
         output.note(str(error))
         return EXIT_USAGE
     if isinstance(error, TimeoutError):
-        output.note(f"It takes longer than you wanted to wait: {error}.")
+        output.note(f"Timed out: {error}.")
         return EXIT_FAILED
-    output.note(f"Unexpected: {type(error).__name__}: {error}. Run it again with {DEBUG_ENV}=1 to see where.")
+    output.note(f"Unexpected error: {type(error).__name__}: {error}. Set {DEBUG_ENV}=1 for a traceback.")
     return EXIT_FAILED

@@ -23,34 +23,33 @@ REST = "computepool.rest"
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 #: Of what runs until it is stopped.
-LogJson = Annotated[bool, typer.Option("--json", help="Print the log as JSON, one document a line.")]
+LogJson = Annotated[bool, typer.Option("--json", help="Print the log as JSON, one document per line.")]
 Limit = Annotated[
-    int, typer.Option("--limit", "-n", metavar="N", min=1, max=100_000, help="At most this many.")
+    int, typer.Option("--limit", "-n", metavar="N", min=1, max=100_000, help="Maximum number of results.")
 ]
 Saves = Annotated[
     bool | None,
     typer.Option(
         "--checkpoints/--no-checkpoints",
-        help="It saves where it is, and another node goes on from there; a script that names computepool.checkpoint"
-        " or prints ::checkpoint needs no option.",
+        help="The job saves checkpoints, and another node can resume it. Detected for scripts that use"
+        " computepool.checkpoint or print ::checkpoint.",
     ),
 ]
 Autodetect = Annotated[
     bool | None,
     typer.Option(
         "--autodetect/--no-autodetect",
-        help="Send the modules beside a script that it imports, and install the packages, in the versions that are"
-        " installed here.",
+        help="Send local modules that the script imports, and install its packages in the versions installed here.",
     ),
 ]
 Moves = Annotated[
     bool | None,
-    typer.Option("--moves/--no-moves", help="It goes on at hosts that it names (dispatch_to, ::move)."),
+    typer.Option("--moves/--no-moves", help="The job moves to hosts that it names (dispatch_to, ::move)."),
 ]
 Seals = Annotated[
     bool | None,
     typer.Option(
-        "--seal/--no-seal", help="Encrypt what it brings back to your key (pool seal); not verified then."
+        "--seal/--no-seal", help="Encrypt results to your key (pool seal). Sealed results cannot be verified."
     ),
 ]
 Children = Annotated[
@@ -58,12 +57,12 @@ Children = Annotated[
     typer.Option(
         metavar="N",
         min=0,
-        help="Jobs that it may submit while it runs (computepool.connect()); default: none.",
+        help="How many jobs it may submit while it runs (computepool.connect()). Default: none.",
     ),
 ]
 ChildrenBudget = Annotated[
     str | None,
-    typer.Option(metavar="CREDITS", help="The most these may cost together; default: its own hold, times N."),
+    typer.Option(metavar="CREDITS", help="Maximum total cost of these jobs. Default: its own hold times N."),
 ]
 
 _open: list[Pool] = []
@@ -107,7 +106,7 @@ def ask_passphrase() -> str:
     """From the person at the terminal; nobody is asked where there is none."""
     if not sys.stdin.isatty():
         return ""
-    return str(typer.prompt("Passphrase of your key for sealing", hide_input=True, err=True))
+    return str(typer.prompt("Passphrase of your sealing key", hide_input=True, err=True))
 
 
 def close_pools() -> None:
@@ -118,18 +117,20 @@ def close_pools() -> None:
 _After = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="JOB", help="Only when this job (id, name, or last) has succeeded.", parser=find_after
+        metavar="JOB",
+        help="Start only after this job (ID, name, or `last`) has succeeded.",
+        parser=find_after,
     ),
 ]
 _NotHosts = Annotated[
     list[str] | None,
-    typer.Option(metavar="NODE", help="Not this node (id, name or URL).", parser=find_host),
+    typer.Option(metavar="NODE", help="Exclude this node (ID, name or URL); repeatable.", parser=find_host),
 ]
 _Host = Annotated[
     str | None,
     typer.Option(
         metavar="NODE",
-        help="This node and no other: its id, or a name; your own nodes come first.",
+        help="Run only on this node: ID or name; your own nodes take precedence.",
         parser=find_host,
     ),
 ]
@@ -138,87 +139,99 @@ _Host = Annotated[
 def requirements(
     *,
     cores: Annotated[
-        float | None, typer.Option(metavar="N", help="Processor cores, also parts: 0.5.")
+        float | None, typer.Option(metavar="N", help="CPU cores; fractions such as 0.5 are allowed.")
     ] = None,
     ram: Annotated[
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="Memory: 4, 4GB, 512MB. Default: its cores' share of the node's, at least 512MB.",
+            help="Memory: 4, 4GB, 512MB. Default: the cores' share of the node's memory, at least 512MB.",
         ),
     ] = None,
     disk: Annotated[str | None, typer.Option(metavar="SIZE", help="Disk space: 10, 10GB.")] = None,
-    gpus: Annotated[int | None, typer.Option(metavar="N", help="How many graphics cards.")] = None,
-    vram: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory of each card: 16, 16GB.")] = None,
+    gpus: Annotated[int | None, typer.Option(metavar="N", help="Number of GPUs.")] = None,
+    vram: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory per GPU: 16, 16GB.")] = None,
     tier: Annotated[
         list[str] | None,
-        typer.Option(metavar="TIER", help="ReferenceKind of card: rtx-4090; may be repeated."),
+        typer.Option(metavar="TIER", help="GPU tier, such as rtx-4090; repeatable."),
     ] = None,
     region: Annotated[
-        list[str] | None, typer.Option(metavar="REGION", help="in, eu, us, …; may be repeated.")
+        list[str] | None, typer.Option(metavar="REGION", help="in, eu, us, …; repeatable.")
     ] = None,
-    tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="Only nodes with this tag.")] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(metavar="TAG", help="Require nodes with this tag; repeatable.")
+    ] = None,
     prefer_tag: Annotated[
-        list[str] | None, typer.Option(metavar="TAG", help="Rather nodes with this tag.")
+        list[str] | None, typer.Option(metavar="TAG", help="Prefer nodes with this tag; repeatable.")
     ] = None,
     exclude_tag: Annotated[
-        list[str] | None, typer.Option(metavar="TAG", help="No node with this tag.")
+        list[str] | None, typer.Option(metavar="TAG", help="Exclude nodes with this tag; repeatable.")
     ] = None,
     exclude_host: _NotHosts = None,
     host: _Host = None,
     property_: Annotated[
-        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="Only nodes with NAME=VALUE.")
+        list[str] | None,
+        typer.Option(
+            "--property", metavar="NAME=VALUE", help="Require nodes with this property; repeatable."
+        ),
     ] = None,
     mesh_version: Annotated[
-        str | None, typer.Option(metavar="VERSION", help="Only nodes of this mesh version.")
+        str | None, typer.Option(metavar="VERSION", help="Require nodes of this mesh version.")
     ] = None,
     isolation: Annotated[
-        str | None, typer.Option(metavar="LEVEL", help="At least: process, namespace, gvisor …")
+        str | None, typer.Option(metavar="LEVEL", help="Minimum isolation: process, namespace, gvisor …")
     ] = None,
     net: Annotated[
         list[str] | None,
         typer.Option(
             metavar="HOST:PORT,…",
-            help="Hosts it may reach: files.example.org:443, *.example.com:443. Default: none.",
+            help="Hosts the job may connect to: files.example.org:443, *.example.com:443. Default: none.",
         ),
     ] = None,
     label: Annotated[
-        list[str] | None, typer.Option(metavar="LABEL", help="What kind of job it is; may be repeated.")
+        list[str] | None, typer.Option(metavar="LABEL", help="Label that describes the job; repeatable.")
     ] = None,
 ) -> JobOptions:
     given: dict[str, Any] = {
         "cores": cores, "ram": ram, "disk": disk, "gpus": gpus, "vram": vram, "tier": tier, "region": region,
         "tags": tag, "prefer_tags": prefer_tag, "exclude_tags": exclude_tag, "exclude_hosts": exclude_host,
         "host": host, "properties": pairs(property_, what="--property"), "mesh_version": mesh_version,
-        "isolation": isolation, "net": listed(net), "labels": label,
+        "isolation": isolation, "net": split_list(net), "labels": label,
     }  # fmt: skip
     return only_given(given)
 
 
 def terms(
     *,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="What to call it.")] = None,
-    priority: Annotated[
-        int | None, typer.Option(metavar="N", help="-100 to 100; higher runs earlier.")
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Job name.")] = None,
+    priority: Annotated[int | None, typer.Option(metavar="N", help="-100 to 100; higher runs first.")] = None,
+    timeout: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Maximum run time: 90, 10m, 2h.")
     ] = None,
-    timeout: Annotated[str | None, typer.Option(metavar="TIME", help="Longest run: 90, 10m, 2h.")] = None,
     ttl: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Longest wait in the queue: 1h, 7d.")
+        str | None, typer.Option(metavar="TIME", help="Maximum time in the queue: 1h, 7d.")
     ] = None,
-    retries: Annotated[
-        int | None, typer.Option(metavar="N", help="Tries after a failure of its own.")
-    ] = None,
+    retries: Annotated[int | None, typer.Option(metavar="N", help="Retries if the job itself fails.")] = None,
     input_: Annotated[
         list[str] | None,
-        typer.Option("--input", "-i", metavar="PATH", help="File or folder to send: PATH or NAME=PATH."),
+        typer.Option(
+            "--input", "-i", metavar="PATH", help="File or folder to send, as PATH or NAME=PATH; repeatable."
+        ),
     ] = None,
     env: Annotated[
         list[str] | None,
-        typer.Option("--env", "-e", metavar="NAME=VALUE", help="NAME=VALUE, or NAME as it is here."),
+        typer.Option(
+            "--env",
+            "-e",
+            metavar="NAME=VALUE",
+            help="Environment variable; NAME alone copies the local value.",
+        ),
     ] = None,
     dep: Annotated[
         list[str] | None,
-        typer.Option(metavar="PACKAGE", help="Python package to install; default: what the script imports."),
+        typer.Option(
+            metavar="PACKAGE", help="Python package to install; repeatable. Default: what the script imports."
+        ),
     ] = None,
     autodetect: Autodetect = None,
     after: _After = None,
@@ -227,16 +240,17 @@ def terms(
         typer.Option(
             "--type",
             metavar="TYPE",
-            help="A label with default requirements: ml (a GPU, 8 GB VRAM, 8 GB RAM),"
+            help="Label with default requirements: ml (a GPU, 8 GB VRAM, 8 GB RAM),"
             " gaming (a GPU; no display or streaming), other (none).",
         ),
     ] = None,
     max_price: Annotated[
         str | None,
-        typer.Option(metavar="CREDITS", help="The most it may cost per hour; 0: only on your own nodes."),
+        typer.Option(metavar="CREDITS", help="Maximum price per hour; 0 runs it only on your own nodes."),
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(metavar="CREDITS", help="The most all runs of it may cost; a hard stop.")
+        str | None,
+        typer.Option(metavar="CREDITS", help="Maximum total cost; the job stops when it is reached."),
     ] = None,
     seal: Seals = None,
     checkpoints: Saves = None,
@@ -259,23 +273,25 @@ def checks(
         str | None,
         typer.Option(
             metavar="HOW",
-            help="none; adaptive: some results are run again elsewhere; quorum:K: K owners' nodes must agree.",
+            help="none; adaptive: recheck some results on other nodes; quorum:K: nodes of K owners must agree.",
         ),
     ] = None,
     confidence: Annotated[
         float | None,
-        typer.Option(metavar="P", help="Instead of --verify: how sure to be of the result, such as 0.999."),
+        typer.Option(
+            metavar="P", help="Instead of --verify: required confidence in the result, such as 0.999."
+        ),
     ] = None,
     compare: Annotated[
         str | None,
         typer.Option(
             metavar="HOW",
-            help="When two results are the same: exact, tolerance:1e-9, or FILE.py:NAME, a function of two results "
-            "(its runs, a minute each at most, are paid beside --budget).",
+            help="How results are compared: exact, tolerance:1e-9, or FILE.py:NAME, a function of two results "
+            "(its runs of up to a minute each are paid in addition to --budget).",
         ),
     ] = None,
 ) -> JobOptions:
-    """How far to believe a result, and when two of them are the same."""
+    """How results are verified and compared."""
     return only_given({"verify": verify, "confidence": confidence, "compare": comparison(compare)})
 
 
@@ -324,7 +340,7 @@ def merge(*parts: JobOptions) -> JobOptions:
     return whole
 
 
-def listed(given: list[str] | None) -> list[str]:
+def split_list(given: list[str] | None) -> list[str]:
     """Repeated, with commas between, or both."""
     return [part.strip() for text in given or () for part in text.split(",") if part.strip()]
 
@@ -334,7 +350,7 @@ def pairs(given: list[str] | None, *, what: str) -> dict[str, str]:
     for text in given or ():
         name, separator, value = text.partition("=")
         if not separator or not name:
-            raise typer.BadParameter(f"{text!r}: write NAME=VALUE.", param_hint=what)
+            raise typer.BadParameter(f"{text!r} is not of the form NAME=VALUE.", param_hint=what)
         found[name] = value
     return found
 
@@ -344,7 +360,9 @@ def environment(given: list[str] | None) -> dict[str, str]:
     for text in given or ():
         name, separator, value = text.partition("=")
         if not separator and name not in os.environ:
-            raise typer.BadParameter(f"{name!r} is not set here: write {name}=VALUE.", param_hint="--env")
+            raise typer.BadParameter(
+                f"{name!r} is not set in this environment; use {name}=VALUE.", param_hint="--env"
+            )
         found[name] = value if separator else os.environ[name]
     return found
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from rich.console import Console
 
+    Printable = BaseModel | Sequence[BaseModel] | dict[str, Any] | Sequence[dict[str, Any]]
+
 _STATE_STYLES = {
     "queued": "yellow",
     "leased": "cyan",
@@ -57,10 +59,31 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False, soft_wrap=True)
 
 
-def print_json(value: BaseModel | Sequence[BaseModel] | dict[str, Any] | Sequence[dict[str, Any]]) -> None:
+def print_json(value: Printable) -> None:
     """One document on stdout, exactly what the hub said."""
     text = json.dumps(_plain(value), indent=2, ensure_ascii=False)
     sys.stdout.write(escaped(text) + "\n")
+
+
+def show(value: Printable, text: str, *, json: bool, hint: str = "") -> None:
+    """As JSON, or as text. `hint`: for the person, on standard error."""
+    if json:
+        print_json(value)
+        return
+    if text:
+        say(text)
+    if hint:
+        note(hint)
+
+
+def show_fields(value: Printable, fields: Sequence[tuple[str, Cell]], *, json: bool) -> None:
+    print_json(value) if json else print_fields(fields)
+
+
+def show_table(
+    value: Printable, columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty: str, json: bool
+) -> None:
+    print_json(value) if json else print_table(columns, rows, empty=empty)
 
 
 def _plain(value: Any) -> Any:
@@ -88,7 +111,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty
     from rich.text import Text
 
     out = console()
-    shown = _fitting(columns, listed, width=out.width)
+    shown = _fitting_columns(columns, listed, width=out.width)
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
     for index in shown:
         whole = _is_ids(columns[index], [row[index] for row in listed])
@@ -97,10 +120,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty
         table.add_row(*(Text(row[index], style=_STATE_STYLES.get(row[index], "")) for index in shown))
     out.print(table, soft_wrap=False)
     if left_out := [column for index, column in enumerate(columns) if index not in shown]:
-        note(f"Too narrow for {', '.join(left_out)}: use a wider terminal, or --json.")
+        note(f"Columns omitted in this narrow terminal: {', '.join(left_out)}. Use a wider one, or --json.")
 
 
-def _fitting(columns: Sequence[str], rows: Sequence[Sequence[str]], *, width: int) -> list[int]:
+def _fitting_columns(columns: Sequence[str], rows: Sequence[Sequence[str]], *, width: int) -> list[int]:
     """Which columns fit without cutting an id; the last ones are left out first."""
     needs = []
     for index, name in enumerate(columns):

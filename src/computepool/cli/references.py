@@ -12,7 +12,7 @@ import typer
 
 from computepool.cli.options import find_id
 
-_JOB = "A job: its id or the beginning of it, its name, or last."
+_JOB = "ID, unique ID prefix, name, or `last`."
 
 
 def _finder(kind: str) -> Callable[[str], str]:
@@ -32,16 +32,16 @@ def _option(name: str, help_: str) -> typer.models.OptionInfo:
     return found
 
 
-JobId = Annotated[str, typer.Argument(metavar="JOB", help=_JOB, parser=_finder("job"))]
+JobId = Annotated[str, typer.Argument(metavar="JOB", help=f"Job: {_JOB}", parser=_finder("job"))]
 JobIds = Annotated[
     list[str],
     typer.Argument(
-        metavar="JOB…", help="Jobs: ids or beginnings of them, names, or last.", parser=_finder("job")
+        metavar="JOB…", help="Jobs: IDs, unique ID prefixes, names, or `last`.", parser=_finder("job")
     ),
 ]
-OfJob = Annotated[str | None, _option("job", f"Of this job. {_JOB}")]
-OfNode = Annotated[str | None, _option("node", "Of this node: its name, or its id or the beginning of it.")]
-OfGroup = Annotated[
-    str | None, _option("group", "Of this group: its name, its id or the beginning of it, or last.")
-]
-OfAccount = Annotated[str | None, _option("account", "Of this account, by name or id (administrators).")]
+NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Node name or ID.")]
+AccountName = Annotated[str, typer.Argument(metavar="NAME", help="Account name or ID.")]
+OfJob = Annotated[str | None, _option("job", f"Filter by job: {_JOB}")]
+OfNode = Annotated[str | None, _option("node", "Filter by node: name, ID, or unique ID prefix.")]
+OfGroup = Annotated[str | None, _option("group", "Filter by group: name, ID, unique ID prefix, or `last`.")]
+OfAccount = Annotated[str | None, _option("account", "Account, by name or ID (admin only).")]

@@ -69,13 +69,13 @@ __all__ = [
 
 
 class HubUnreachable(Unavailable):
-    """The hub does not answer."""
+    """The hub cannot be reached."""
 
     code = "unreachable"
 
 
 class ChecksumMismatch(ComputePoolError):
-    """The bytes that arrived are not the bytes that were asked for."""
+    """The received data does not match its SHA-256."""
 
     code = "checksum_mismatch"
 
@@ -98,7 +98,7 @@ class JobError(ComputePoolError):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Keyword arguments make the default pickling fail; futures are passed between processes."""
-        return _rebuilt, (type(self), self.args, self.__dict__)
+        return _rebuild, (type(self), self.args, self.__dict__)
 
 
 class JobFailed(JobError):
@@ -113,7 +113,7 @@ class JobFailed(JobError):
     )
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuilt_failure, (self.remote_type, self.args, self.__dict__)
+        return _rebuild_failure, (self.remote_type, self.args, self.__dict__)
 
 
 class JobCancelled(JobError, CancelledError):
@@ -232,13 +232,13 @@ _NAMED = re.compile(r"([A-Z][A-Za-z]+)(?::|$)")
 _PLAIN_ONLY = (StopIteration, StopAsyncIteration, SyntaxError, MemoryError, BaseExceptionGroup, Warning)
 
 
-def _rebuilt_failure(
+def _rebuild_failure(
     kind: type[Exception] | None, args: tuple[object, ...], state: dict[str, object]
 ) -> JobError:
-    return _rebuilt(_failure(kind), args, state)
+    return _rebuild(_failure(kind), args, state)
 
 
-def _rebuilt(kind: type[JobError], args: tuple[object, ...], state: dict[str, object]) -> JobError:
+def _rebuild(kind: type[JobError], args: tuple[object, ...], state: dict[str, object]) -> JobError:
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(state)

@@ -1,4 +1,4 @@
-"""`connect()` and the Pool: everything a submitter can do, gathered in one object."""
+"""`connect()` and the Pool, the entry point for submitters."""
 
 from __future__ import annotations
 
@@ -60,9 +60,10 @@ def connect(
     retry_for: float = RETRY_FOR_S,
     max_result_bytes: int = RESULT_MAX,
 ) -> Pool:
-    """The pool at `url`; by default COMPUTEPOOL_HUB and COMPUTEPOOL_KEY, or what `pool login` stored.
+    """Connect to the hub at `url`; by default COMPUTEPOOL_HUB and COMPUTEPOOL_KEY, or what `pool login` stored.
 
-    A result of more than `max_result_bytes` is not loaded.
+    `retry_for`: how many seconds a call retries while the hub is unreachable. Results larger than `max_result_bytes`
+    are not loaded.
 
     >>> pool = connect()
     >>> pool.submit(pow, 2, 10).result()
@@ -110,7 +111,7 @@ class Pool:
 
     # ------------------------------------------------------------ work
     def options(self, **options: Unpack[JobOptions]) -> Submitter:
-        """Work with these requirements: `pool.options(vram=16).submit(fn, x, keyword=1)`."""
+        """A submitter with these requirements: `pool.options(vram=16).submit(fn, x, keyword=1)`."""
         return Submitter(self, options)
 
     def submit(
@@ -130,7 +131,7 @@ class Pool:
     def submit_job(
         self, job_class: JobClass, state: ComputeJobState, **options: Unpack[JobOptions]
     ) -> JobFuture:
-        """Run one job of a class; its result is a JobReport. Many of them: submit_compute_job_group.
+        """Run one job of a job class; its result is a JobReport. For many, use submit_compute_job_group.
 
         >>> pool.submit_job(Count, CountState(text="three short words")).result()["words"]
         3
@@ -149,9 +150,9 @@ class Pool:
         chunksize: int | None = None,
         **options: Unpack[JobOptions],
     ) -> MapRun:
-        """The results of `fn` over the items, in order, as they come; with a bar on a terminal or in a notebook.
+        """Apply `fn` to the items and iterate over the results, with a progress bar on a terminal or in a notebook.
 
-        Tiny items travel several to a job, by what the first ones took; `chunksize` says how many instead.
+        Short items share a job, as many as the first ones suggest; `chunksize` sets the number instead.
 
         >>> for picture in pool.map(render, range(1000), cores=2): ...
         """
@@ -214,7 +215,7 @@ class Pool:
         slices: int | None = None,
         **options: Unpack[JobOptions],
     ) -> JobOutcome | JobFuture | list[JobOutcome] | list[JobFuture]:
-        """Run a script file; what it writes to `outputs/` comes back. `slices`: so many times, as one group.
+        """Run a script file; files that it writes to `outputs/` are returned. `slices`: run it that many times, as one group.
 
         >>> pool.run("train.py", ["--epochs", 3], inputs=["data.csv"], vram=16).download("results")
         """
@@ -235,7 +236,7 @@ class Pool:
     def command(
         self, argv: Sequence[object], *, wait: bool = True, **options: Unpack[JobOptions]
     ) -> JobOutcome | JobFuture:
-        """Run a program with arguments, no shell between.
+        """Run a program with arguments, without a shell.
 
         >>> pool.command(["ffmpeg", "-i", "in.mp4", "outputs/out.webm"], inputs=["in.mp4"])
         """
@@ -245,7 +246,7 @@ class Pool:
     def slices(
         self, path: PathLike, count: int, *, args: Sequence[object] = (), **options: Unpack[JobOptions]
     ) -> list[JobFuture]:
-        """The same script `count` times as one group; COMPUTEPOOL_SLICE tells each which one it is."""
+        """Run the same script `count` times as one group; COMPUTEPOOL_SLICE is the number of each run."""
         return self._with(options).slices(path, count, args=args)
 
     def quote(
@@ -256,7 +257,7 @@ class Pool:
         items: int = 1,
         **options: Unpack[JobOptions],
     ) -> QuoteView:
-        """What it would cost: a function, a script's path, a command, or anything with these requirements.
+        """Estimate the cost of a function, a script, a command, or anything with these requirements.
 
         >>> pool.quote("train.py", vram=16, timeout="2h").sentences
         """
@@ -267,7 +268,7 @@ class Pool:
         return self._with(options).executor()
 
     def future(self, job_id: str, *, allow_pickle: bool = False) -> JobFuture:
-        """The future of a job that was submitted anywhere, by this process or another."""
+        """Attach to a job that this process or another one submitted."""
         job = self.jobs.get(job_id)
 
         def read(result: JobResult) -> Any:
@@ -294,9 +295,9 @@ class Pool:
         limit: int | None = None,
         **wanted: str | int | None,
     ) -> Iterator[EventView]:
-        """State transitions, oldest first, with `follow` for ever; or the newest first.
+        """Iterate over state transitions, oldest first; with `follow`, wait for new ones; or `newest` first.
 
-        `wanted`: action (how its name begins), actor, account_id, job_id, node_id, group_id, since_ms, until_ms, q.
+        `wanted` filters by action (a prefix), actor, account_id, job_id, node_id, group_id, since_ms, until_ms, q.
         """
         at: dict[str, str | int | None] = {"newest": "true"} if newest else {"after": after}
         left, end = limit, None
@@ -323,11 +324,11 @@ class Pool:
 
     # ------------------------------------------------------------ life
     def flush(self, timeout: float = CLOSE_TIMEOUT_S) -> bool:
-        """Wait until the hub has acknowledged every job submitted so far; then this process may end."""
+        """Wait until the hub has acknowledged every submitted job. False: not within `timeout` seconds."""
         return not [session for session in self._sessions() if not session.flush(timeout)]
 
     def close(self) -> None:
-        """Hand over what is still queued, then stop listening. The jobs themselves go on."""
+        """Send what is still queued, then disconnect. Jobs keep running."""
         atexit.unregister(self._at_exit)
         end = time.monotonic() + CLOSE_TIMEOUT_S
         closer.flush(CLOSE_TIMEOUT_S)  # cancellations
@@ -343,7 +344,7 @@ class Pool:
 
     # ------------------------------------------------------------ inside
     def session(self, group_id: str | None = None) -> GroupSession:
-        """The session of a group, by id or name; by default the one that this process's submits share."""
+        """The session of a group, by ID or name; by default the one that this process shares."""
         if group_id is not None and not group_id.startswith(GROUP_PREFIX):
             if group_id not in self._named:
                 self._named[group_id] = self.groups.find_or_create(group_id).id
@@ -372,7 +373,7 @@ class Pool:
             return [*shared, *self._by_group.values(), *self._others]
 
     def _with(self, given: JobOptions) -> Submitter:
-        key = _frozen(given)
+        key = _cache_key(given)
         if key is None:
             return Submitter(self, given)
         known = self._submitters.get(key)
@@ -385,8 +386,8 @@ class Pool:
         return known
 
 
-def _frozen(given: JobOptions) -> object | None:
-    """The options as a key, or None where they must be looked at anew."""
+def _cache_key(given: JobOptions) -> object | None:
+    """The options as a cache key, or None if they must not be cached."""
     if not given:
         return ()
     if _NEVER_REMEMBERED & given.keys() or callable(given.get("compare")):

@@ -77,24 +77,24 @@ async def test_a_receipt_holds_and_says_so(hub: HubDouble) -> None:
     found = receipt_check.check(document, trusted=await keys(hub))
     assert [one.text for one in found if not one.ok] == []
     assert [one.text for one in found] == [
-        f"It was signed with key {receipt['kid']}, and not changed since.",
-        "That key is one of the hub's, as you know them.",
+        f"It was signed with key {receipt['kid']} and has not changed since.",
+        "That key is a known key of the hub.",
         (
             "The spot price of 5.60 lies between 1.40 and 22.40, around"
             " 10.00 × 0.80 (cpu) × 0.70 (in) = 5.60 by price table 1."
         ),
-        "1 core at that price are 5.60 per hour.",
+        "1 core at that price: 5.60 per hour.",
         "That is within the limit of 12.00 per hour.",
         "It was leased, started, finished and accepted in this order.",
         "25.001 s were billed, no more than the hub saw and the time limit allows.",
         "Attempt 1 of the job was paid for.",
-        "5.60 per hour for that time, rounded down, are 0.03889.",
-        "Of it 20 %, 0.007778, are the fee, and 0.031112 the owner's.",
-        "12.00 were set aside, and 11.96111 came back.",
+        "5.60 per hour for that time, rounded down, is 0.03889.",
+        "The fee is 20 % of it, 0.007778; the owner receives 0.031112.",
+        "12.00 were put on hold, and 11.96111 were refunded.",
         "One run was paid for.",
         "The transfers are exactly these amounts, between these accounts, once.",
         "They are about this job and attempt, and were made when the result was accepted.",
-        "24.00 were set aside for the 2 job(s) of the submission.",
+        "24.00 were put on hold for the 2 job(s) of the submission.",
         "Each of the 4 ledger rows has the hash of its content.",
         f"They are linked in the ledger's chain (rows {first} to {last}).",
     ]

@@ -188,7 +188,7 @@ class NoHook(ComputeJob[State]):
 FAILURES: list[tuple[type[ComputeJob[State]], str, str]] = [
     (Reports, "nothing", "made no report: define build_result_payload"),
     (NoHook, "", "ended without a report"),
-    (Reports, "twice", "has reported already; a job makes one report"),
+    (Reports, "twice", "has already reported; a job makes one report"),
     (Reports, "raises_after", "ValueError: broken on purpose"),
     (Reports, "leaves_after", "SystemExit: 0"),
     (Reports, "dies_after", "signal|killed"),
@@ -198,8 +198,8 @@ FAILURES: list[tuple[type[ComputeJob[State]], str, str]] = [
     (Reports, "missing_file", "never-made.db': there is no such file"),
     (Reports, "folder", "cannot report .*: it is a folder; pack it into one file"),
     (Reports, "registered_folder", "cannot register .*: it is a folder; pack it into one file"),
-    (Reports, "vanished_file", "reported file 'gone.db' was gone when the job ended"),
-    (Reports, "escaping_name", "is not the name of a file"),
+    (Reports, "vanished_file", "reported file 'gone.db' no longer existed when the job ended"),
+    (Reports, "escaping_name", "is not a plain file name"),
 ]
 
 
@@ -368,7 +368,7 @@ def test_where_the_state_says(pool: Pool) -> None:
 
 
 WAYS: list[tuple[str, Callable[[], Any], str]] = [
-    ("not a job class", lambda: (pow, State(text="")), "is not a class made from ComputeJob"),
+    ("not a job class", lambda: (pow, State(text="")), "is not a subclass of ComputeJob"),
     ("another state", lambda: (Count, ComputeJobState()), "takes states of State, not ComputeJobState"),
     ("a field", lambda: (Count, State(text="", points=[threading.Lock()])), r"State\.points\[0\]: _thread"),  # type: ignore[list-item]
     ("a state of its own", lambda: (Count, MoreState(text="")), "takes states of State, not MoreState"),

@@ -31,7 +31,7 @@ from tests.sdk.conftest import NODE
 pytestmark = [
     pytest.mark.process,
     pytest.mark.timeout(120),
-    pytest.mark.filterwarnings("ignore:.*is home and the only host"),
+    pytest.mark.filterwarnings("ignore:.*is the home and the only host"),
 ]
 
 
@@ -239,11 +239,11 @@ def test_a_full_quota_fails_no_key_for_good(
 
 Call = Callable[[Pool], Any]
 REFUSED: list[tuple[str, Call, str]] = [
-    ("none", lambda pool: submit_compute_job_group(pool, Length, []), "no states"),
+    ("none", lambda pool: submit_compute_job_group(pool, Length, []), "the list is empty"),
     (
         "one",
         lambda pool: submit_compute_job_group(pool, Length, LengthState()),  # type: ignore[arg-type]
-        r"write \[state\]",
+        r"for a single one, \[state\]",
     ),
     (
         "one key twice",
@@ -272,7 +272,7 @@ REFUSED: list[tuple[str, Call, str]] = [
         lambda pool: submit_compute_job_group(pool, Length, states()),
         "Where is home.* COMPUTEPOOL_HOME_HOST, or pass return_home_when_complete=False",
     ),
-    ("mapped", lambda pool: pool.map(Length, states()), "Length is a job class: pass it with its states"),
+    ("mapped", lambda pool: pool.map(Length, states()), "Length is a job class; pass it with its states"),
     ("an option", lambda pool: submit_compute_job_group(pool, Length, states(), cores=-1), "cores"),
 ]
 
@@ -321,5 +321,5 @@ def test_somebody_with_one_machine_is_told_why_nothing_will_run(
 ) -> None:
     home = pool.nodes.find(NODE)
     monkeypatch.setattr(pool.nodes, "list", lambda **_: [home])
-    with pytest.warns(UserWarning, match=f"{NODE} is home and the only host.*allow_home_compute=True"):
+    with pytest.warns(UserWarning, match=f"{NODE} is the home and the only host.*allow_home_compute=True"):
         submit_compute_job_group(pool, Length, states(1), home=NODE).collector.cancel()

@@ -36,7 +36,7 @@ def test_sizes(written: float | str, mb: int) -> None:
     "written", ["", "lots", "-1", "16XB", "1e3", "GB", "nan", "inf", float("nan"), "1 2", None]
 )
 def test_what_is_no_size_says_how_to_write_one(written: str) -> None:
-    with pytest.raises(BadRequest, match="write 16, 16GB or 512MB"):
+    with pytest.raises(BadRequest, match="use 16, 16GB or 512MB"):
         megabytes(written, what="ram")
 
 

@@ -120,5 +120,5 @@ def test_classes() -> None:
 
 def test_a_backend_of_batches_refuses_with_words() -> None:
     backend = pytest.importorskip("computepool.sdk.jobs.joblib_backend")
-    with pytest.raises(TypeError, match=r"what one of them saves would be found by all\. Use pool\.map"):
+    with pytest.raises(TypeError, match=r"share its checkpoints\. Use pool\.map"):
         backend.ComputePoolBackend(checkpoints=True)

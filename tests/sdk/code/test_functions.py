@@ -106,20 +106,20 @@ def calls_other() -> int:
 
 def test_a_function_is_pickled_once_while_nothing_it_uses_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     cache = FunctionCache()
-    first = cache.pickled(calls_other)
-    assert cache.pickled(calls_other) is first
+    first = cache.pickle(calls_other)
+    assert cache.pickle(calls_other) is first
     monkeypatch.setitem(globals(), "limit", 2)
-    second = cache.pickled(calls_other)
+    second = cache.pickle(calls_other)
     assert second != first
     assert cloudpickle.loads(second)() == 3
 
 
 def test_a_mutable_global_is_looked_at_every_time() -> None:
     cache = FunctionCache()
-    cache.pickled(uses_names)
+    cache.pickle(uses_names)
     names.append("b")
     try:
-        assert cloudpickle.loads(cache.pickled(uses_names))() == ["a", "b"]
+        assert cloudpickle.loads(cache.pickle(uses_names))() == ["a", "b"]
     finally:
         names.remove("b")
 
@@ -131,9 +131,9 @@ def test_a_changed_closure_is_sent_as_it_is() -> None:
     def counted() -> int:
         return count
 
-    assert cloudpickle.loads(cache.pickled(counted))() == 1
+    assert cloudpickle.loads(cache.pickle(counted))() == 1
     count = 2
-    assert cloudpickle.loads(cache.pickled(counted))() == 2
+    assert cloudpickle.loads(cache.pickle(counted))() == 2
 
 
 def test_changed_defaults_code_and_state_are_sent_as_they_are() -> None:
@@ -142,9 +142,9 @@ def test_changed_defaults_code_and_state_are_sent_as_they_are() -> None:
     def with_default(value: int = 1) -> int:
         return value
 
-    assert cloudpickle.loads(cache.pickled(with_default))() == 1
+    assert cloudpickle.loads(cache.pickle(with_default))() == 1
     with_default.__defaults__ = (2,)
-    assert cloudpickle.loads(cache.pickled(with_default))() == 2
+    assert cloudpickle.loads(cache.pickle(with_default))() == 2
 
     class Counter:
         total = 1
@@ -153,9 +153,9 @@ def test_changed_defaults_code_and_state_are_sent_as_they_are() -> None:
             return self.total
 
     counter = Counter()
-    assert cloudpickle.loads(cache.pickled(counter.get))() == 1
+    assert cloudpickle.loads(cache.pickle(counter.get))() == 1
     counter.total = 5
-    assert cloudpickle.loads(cache.pickled(counter.get))() == 5
+    assert cloudpickle.loads(cache.pickle(counter.get))() == 5
 
 
 def test_recursive_functions_are_fine() -> None:
@@ -164,14 +164,14 @@ def test_recursive_functions_are_fine() -> None:
     def factorial(n: int) -> int:
         return 1 if n < 2 else n * factorial(n - 1)
 
-    first = cache.pickled(factorial)
+    first = cache.pickle(factorial)
     assert cloudpickle.loads(first)(5) == 120
-    assert cache.pickled(factorial) is first
+    assert cache.pickle(factorial) is first
 
 
 @pytest.mark.soak
 def test_the_cache_is_bounded() -> None:
     cache = FunctionCache()
     for number in range(300):
-        cache.pickled(eval(f"lambda: {number}"))
+        cache.pickle(eval(f"lambda: {number}"))
     assert len(cache._entries) <= 128

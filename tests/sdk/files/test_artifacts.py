@@ -127,7 +127,7 @@ def test_inputs_are_files_folders_and_artifacts(pool: Pool, file: Path, tmp_path
     assert [artifact.name for artifact in found] == ["set/a.txt", "set/deep/b.txt", "data.bin"]
     renamed = pool.artifacts.inputs({"x.bin": known, "y.txt": folder / "a.txt", "z": folder})
     assert [artifact.name for artifact in renamed] == ["x.bin", "y.txt", "z/a.txt", "z/deep/b.txt"]
-    with pytest.raises(BadRequest, match=r"two files are called 'data\.bin'"):
+    with pytest.raises(BadRequest, match=r"two files are named 'data\.bin'"):
         pool.artifacts.inputs([known, file])
 
 
@@ -190,7 +190,7 @@ def test_a_result_beyond_the_limit_is_not_loaded(hub: FakeHub) -> None:
 def test_what_is_loaded_is_bounded_whatever_its_length_is_said_to_be(pool: Pool, data: bytes) -> None:
     digest = pool.artifacts.put_bytes(data, name="data").digest
     assert pool.artifacts.get_bytes(digest, max_bytes=len(data)) == data
-    with pytest.raises(TooLarge, match=f"more than the limit of {len(data) - 1}"):
+    with pytest.raises(TooLarge, match=f"and the limit is {len(data) - 1}"):
         pool.artifacts.get_bytes(digest, max_bytes=len(data) - 1)
     memory = artifacts._Memory(b"", 10)
     with pytest.raises(TooLarge):

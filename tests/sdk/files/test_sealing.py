@@ -267,7 +267,7 @@ def test_keys_travel_to_another_machine(tmp_path: Path, monkeypatch: pytest.Monk
     keys.open_file(sealed, target)
     assert target.read_bytes() == b"treasure"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "plain", "seal.json", "sealed"]
-    with pytest.raises(BadRequest, match="no exported keys"):
+    with pytest.raises(BadRequest, match="not exported sealing keys"):
         keys.add("{}")
 
 
@@ -276,7 +276,7 @@ def test_words_are_opened_or_say_why_not() -> None:
     sealed = sealing.seal_text('a "quoted"\nline', to=sealing.public_bytes(made.public), about=about)
     assert keys.open_text(sealed, about) == 'a "quoted"\nline'
     foreign = sealing.seal_text("x", to=PUBLIC, about=about)
-    assert "which is not here" in keys.open_text(foreign, about)
+    assert "which is not on this machine" in keys.open_text(foreign, about)
     assert "not sealed" in keys.open_text("cpsealed:AAAA", about)
     assert "not as it was sealed" in keys.open_text("cpsealed: a plain text", about)
     assert keys.open_text("plain", about) == "plain"

@@ -81,7 +81,7 @@ def test_the_size_stays_within_its_bounds(answers: list[tuple[int, int, bool]], 
     for ran_ms, chars, died in answers:
         before = sizer.size
         if died:
-            sizer.died(before)
+            sizer.shrink(before)
         else:
             sizer.observe(before, ran_ms=ran_ms, chars=chars)
         assert 1 <= sizer.size <= min(BUNDLE_MAX, 16 * before)

@@ -190,5 +190,5 @@ def test_futures_work_with_the_standard_waits(pool: Pool) -> None:
 
 @pytest.mark.parametrize("word", ["initializer", "initargs", "max_workers", "mp_context"])
 def test_what_only_local_executors_have_is_refused_with_a_reason(pool: Pool, word: str) -> None:
-    with pytest.raises(TypeError, match=f"'{word}' is not possible here: "):
+    with pytest.raises(TypeError, match=f"'{word}' is not supported: "):
         pool.executor(**{word: None})  # type: ignore[typeddict-item]

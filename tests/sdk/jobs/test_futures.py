@@ -196,9 +196,7 @@ def test_cancel_before_it_runs(hub: FakeHub, pool: Pool) -> None:
 def test_who_waits_too_briefly_is_told_that_the_job_goes_on(hub: FakeHub, pool: Pool) -> None:
     hub.hold = True
     future = pool.submit(double, 1)
-    with pytest.raises(
-        TimeoutError, match=f"{future.job_id} has not finished after 0.01 s; it has not been cancelled"
-    ):
+    with pytest.raises(TimeoutError, match=f"{future.job_id} is not finished after 0.01 s and keeps running"):
         future.result(0.01)
     future.cancel()
 
@@ -387,7 +385,7 @@ def test_nobody_waits_for_ever_for_what_was_open_at_the_end(hub: FakeHub) -> Non
     pool = connect(hub.url, "cp_test")
     future = pool.submit(double, 1)
     pool.close()
-    with pytest.raises(HubUnreachable, match="The job goes on"):
+    with pytest.raises(HubUnreachable, match="The job keeps running"):
         future.result(SOON_S)
 
 
@@ -396,7 +394,7 @@ def test_an_unknown_requirement_is_refused_with_a_hint(hub: FakeHub, pool: Pool)
         pool.submit(double, 1, vrm=16)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="kwargs="):
         pool.submit(double, number=1)  # type: ignore[call-arg]
-    with pytest.raises(BadRequest, match="ram: 'lots' is not understood"):
+    with pytest.raises(BadRequest, match="ram: 'lots' is not valid"):
         pool.submit(double, 1, ram="lots")
     with pytest.raises(BadRequest, match="cores"):
         pool.submit(double, 1, cores=-1)

@@ -120,8 +120,10 @@ def test_a_map_that_is_left_open_says_once_that_its_jobs_go_on(hub: FakeHub, how
         _, err = process.communicate("\n", timeout=60)
     said = [line for line in err.splitlines() if "pool group cancel" in line]
     assert said in (
-        [f"{open_} jobs of a map go on. Cancel them: pool group cancel grp_1"],
-        [f"{open_ + 1} jobs of a map go on. Cancel them: pool group cancel grp_1"],  # it had not heard of one
+        [f"{open_} jobs of a map keep running. To cancel: pool group cancel grp_1"],
+        [
+            f"{open_ + 1} jobs of a map keep running. To cancel: pool group cancel grp_1"
+        ],  # it had not heard of one
     )
     assert sum(job["state"] is JobState.QUEUED for job in hub.jobs.values()) == open_
 
@@ -139,7 +141,7 @@ def test_a_map_that_was_taken_whole_or_cancelled_says_nothing(
         run.close()
         pool.submit(inverse, 1)  # submitted and left on purpose
         assert pool.flush()
-    assert "go on" not in caplog.text
+    assert "keep running" not in caplog.text
 
 
 def test_a_bar_is_drawn_on_a_terminal_only(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,9 +41,9 @@ _ENDED = {
     Outcome.RETURNED: "was given back",
 }
 _STATES = {
-    NodeState.ACTIVE: "Accepting jobs again.",
-    NodeState.PAUSED: "Paused: accepts no new jobs, also after a restart. To resume: pool node resume",
-    NodeState.DRAINING: "Draining: accepts no new jobs and stops when the last one ends.",
+    NodeState.ACTIVE: "Takes jobs again.",
+    NodeState.PAUSED: "Paused: takes no new jobs, even after a restart. To resume: pool node resume",
+    NodeState.DRAINING: "Draining: takes no new jobs, and stops when the last one finishes.",
 }
 
 _COMMANDS = (

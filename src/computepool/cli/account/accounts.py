@@ -8,26 +8,26 @@ import typer
 
 from computepool.cli import output
 from computepool.cli.options import Json, Limit, open_pool
-from computepool.cli.references import OfAccount
+from computepool.cli.references import AccountName, OfAccount
 from computepool.protocol.local_address import is_loopback
 
 if TYPE_CHECKING:
     from computepool.protocol.accounts import AccountView, KeyView
 
-keys = typer.Typer(no_args_is_help=True, help="API keys: for programs and other machines.")
-accounts = typer.Typer(no_args_is_help=True, help="Accounts of this hub (for administrators).")
+keys = typer.Typer(no_args_is_help=True, help="Manage API keys for programs and other machines.")
+accounts = typer.Typer(no_args_is_help=True, help="Manage accounts (admin only).")
 
 
 @keys.command("list")
 def list_keys(
     *,
     account: OfAccount = None,
-    everybody: Annotated[bool, typer.Option("--all", help="Of everybody (administrators).")] = False,
-    sessions: Annotated[bool, typer.Option("--sessions", help="With the sessions of browsers.")] = False,
+    everybody: Annotated[bool, typer.Option("--all", help="Include all accounts (admin only).")] = False,
+    sessions: Annotated[bool, typer.Option("--sessions", help="Include browser sessions.")] = False,
     limit: Limit = 100,
     json: Json = False,
 ) -> None:
-    """List your keys; the keys themselves are never shown again.
+    """List your keys. The secrets are shown only once, at creation.
 
     \b
     Examples:
@@ -36,9 +36,6 @@ def list_keys(
     """
     pool = open_pool()
     found = pool.keys.list(limit=limit, account_id=account, everybody=everybody, sessions=sessions)
-    if json:
-        output.print_json(found)
-        return
     rows = [
         (
             key.id,
@@ -52,7 +49,7 @@ def list_keys(
         for key in found
     ]
     columns = ("ID", "NAME", "STATE", "FOR", "CREATED", "USED", "EXPIRES")
-    output.print_table(columns, rows, empty="No keys.")
+    output.show_table(found, columns, rows, empty="No keys.", json=json)
 
 
 def _state(key: KeyView) -> str:
@@ -65,27 +62,29 @@ def _state(key: KeyView) -> str:
 
 @keys.command("create")
 def create_key(
-    name: Annotated[str, typer.Argument(help="What it is for.")],
+    name: Annotated[str, typer.Argument(help="A name that says what it is for.")],
     *,
-    expires: Annotated[str | None, typer.Option(help="Valid for: 1h, 30d; default: for ever.")] = None,
+    expires: Annotated[
+        str | None, typer.Option(help="Validity, such as 1h or 30d. Default: no expiry.")
+    ] = None,
     scope: Annotated[
         list[str] | None,
         typer.Option(
-            help="read, submit, provide, account, admin; may be repeated. Default: what your key may."
+            help="read, submit, provide, account or admin; repeatable. Default: the scopes of your current key."
         ),
     ] = None,
     account: OfAccount = None,
     json: Json = False,
 ) -> None:
-    """Make a key. It is printed once: keep it. A key for less is a smaller loss when it leaks.
+    """Create a key. It is printed once, so store it. Grant only the scopes it needs.
 
     \b
     Scopes, each of which includes `read`:
-      read      look at jobs, nodes, credits; ask for quotes
-      submit    submit and cancel jobs, send files
-      provide   enrol nodes and say what they do
-      account   keys, sessions and payouts
-      admin     what administrators do
+      read      view jobs, nodes and credits; request quotes
+      submit    submit and cancel jobs, upload files
+      provide   enrol and manage nodes
+      account   manage keys, sessions and payouts
+      admin     administer the hub
 
     \b
     Examples:
@@ -97,22 +96,22 @@ def create_key(
     expires_in_s = None if expires is None else seconds(expires, what="expires")
     pool = open_pool()
     made = pool.keys.create(name, expires_in=expires_in_s, account_id=account, scopes=scope or None)
-    if json:
-        output.print_json(made)
-        return
-    output.say(made.key)
-    output.note("This key is not shown again.")
+    output.show(made, made.key, json=json, hint="Store this key: it is not shown again.")
 
 
 @keys.command("rotate")
 def rotate_key(
-    key_id: Annotated[str, typer.Argument(metavar="ID", help="The key to replace; see `pool keys list`.")],
+    key_id: Annotated[
+        str, typer.Argument(metavar="ID", help="ID of the key to replace; see `pool keys list`.")
+    ],
     *,
-    overlap: Annotated[str, typer.Option(help="How long the old one goes on working.")] = "24h",
-    expires: Annotated[str | None, typer.Option(help="Valid for; default: as long as the old one.")] = None,
+    overlap: Annotated[str, typer.Option(help="How long the old key keeps working.")] = "24h",
+    expires: Annotated[
+        str | None, typer.Option(help="Validity, such as 90d. Default: that of the old key.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Replace a key by a new one for the same; the old one ends after the overlap. Printed once: keep it.
+    """Replace a key with a new one of the same scopes. The new key is printed once, so store it.
 
     \b
     Examples:
@@ -124,11 +123,12 @@ def rotate_key(
     overlap_s = seconds(overlap, what="overlap")
     expires_in_s = None if expires is None else seconds(expires, what="expires")
     made = open_pool().keys.rotate(key_id, overlap=overlap_s, expires_in=expires_in_s)
-    if json:
-        output.print_json(made)
-        return
-    output.say(made.key)
-    output.note(f"This key is not shown again. {key_id} works for another {overlap}.")
+    output.show(
+        made,
+        made.key,
+        json=json,
+        hint=f"Store this key: it is not shown again. {key_id} works for another {overlap}.",
+    )
 
 
 @keys.command("revoke")
@@ -136,12 +136,12 @@ def revoke_key(
     key_ids: Annotated[list[str] | None, typer.Argument(metavar="[ID…]")] = None,
     *,
     everything: Annotated[
-        bool, typer.Option("--all", help="Every key and browser session of yours but this key.")
+        bool, typer.Option("--all", help="Revoke all your keys and browser sessions except the current key.")
     ] = False,
     account: OfAccount = None,
     json: Json = False,
 ) -> None:
-    """Revoke keys; they stop working at once, on every hub of the pool.
+    """Revoke keys. They stop working immediately, on every hub of the pool.
 
     \b
     Examples:
@@ -149,42 +149,34 @@ def revoke_key(
       pool keys revoke --all                 sign out everywhere else
     """
     if everything == bool(key_ids) or (account is not None and not everything):
-        raise typer.BadParameter("name the keys, or give --all.")
+        raise typer.BadParameter("name the keys, or pass --all.")
     pool = open_pool()
     if everything:
         ended = pool.keys.revoke_all(account_id=account)
-        if json:
-            output.print_json({"revoked": ended})
-        else:
-            output.say(f"Revoked {ended} keys and sessions.")
+        output.show({"revoked": ended}, f"Revoked {ended} keys and sessions.", json=json)
         return
     key_ids = key_ids or []
     for key_id in key_ids:
         pool.keys.revoke(key_id)
-    if json:
-        output.print_json({"revoked": key_ids})
-    else:
-        for key_id in key_ids:
-            output.say(f"revoked {key_id}")
+    output.show({"revoked": key_ids}, "\n".join(f"revoked {key_id}" for key_id in key_ids), json=json)
 
 
 @accounts.command("list")
 def list_accounts(*, limit: Limit = 100, json: Json = False) -> None:
-    """List accounts, with the conduct of their jobs on nodes of others: from 0 to 1, 0.71 while nothing is known.
+    """List accounts with their submitter score: 0 to 1, and 0.71 for accounts without a history.
 
     \b
     Examples:
       pool accounts list
     """
     found = open_pool().accounts.list(limit=limit)
-    if json:
-        output.print_json(found)
-        return
     rows = [
         (a.id, a.name, ", ".join(a.roles), _submitter_reputation(a), output.ago(a.created_at_ms))
         for a in found
     ]
-    output.print_table(("ID", "NAME", "ROLES", "CONDUCT", "CREATED"), rows, empty="No accounts.")
+    output.show_table(
+        found, ("ID", "NAME", "ROLES", "SUBMITTER SCORE", "CREATED"), rows, empty="No accounts.", json=json
+    )
 
 
 def _submitter_reputation(account: AccountView) -> str:
@@ -196,12 +188,12 @@ def _submitter_reputation(account: AccountView) -> str:
 
 @accounts.command("roles")
 def set_roles(
-    account: Annotated[str, typer.Argument(metavar="NAME", help="Its name or id.")],
+    account: AccountName,
     *,
-    role: Annotated[list[str], typer.Option(help="admin, submitter, provider; may be repeated.")],
+    role: Annotated[list[str], typer.Option(help="admin, submitter or provider; repeatable.")],
     json: Json = False,
 ) -> None:
-    """Set an account's roles: exactly those named. May need a second administrator (`pool approvals`).
+    """Replace an account's roles. May require a second administrator (see `pool approvals`).
 
     \b
     Examples:
@@ -213,16 +205,14 @@ def set_roles(
     if json:
         output.print_json(found)
     elif found.approval_id:
-        output.say(f"{found.approval_id} waits for a second administrator: pool approvals list")
+        output.say(f"{found.approval_id} needs approval by a second administrator: pool approvals list")
     else:
         output.say(f"{found.name}: {', '.join(found.roles)}")
 
 
 @accounts.command("link")
-def make_link(
-    account: Annotated[str, typer.Argument(metavar="NAME", help="Its name or id.")], *, json: Json = False
-) -> None:
-    """Make a one-time sign-in link for somebody. Whoever opens it is that account: hand it over in private.
+def make_link(account: AccountName, *, json: Json = False) -> None:
+    """Create a one-time sign-in link for an account. Anyone who opens it is signed in, so share it privately.
 
     \b
     Examples:
@@ -234,31 +224,33 @@ def make_link(
         output.print_json(made)
         return
     output.say(made.link)
-    output.note(f"Good once, before {output.moment(made.expires_at_ms)}.")
+    output.note(f"It works once and expires at {output.moment(made.expires_at_ms)}.")
     if is_loopback(made.link):
         output.note(
-            "Warning: only the hub's own machine opens it. For others, start the hub with --host 0.0.0.0, or --public-url."
+            "Warning: this link works only on the hub's own machine. To sign in from others, start the hub with "
+            "--host 0.0.0.0 or --public-url."
         )
 
 
 @accounts.command("quota")
 def set_quota(
-    account: Annotated[str, typer.Argument(metavar="NAME", help="Its name or id.")],
+    account: AccountName,
     *,
-    jobs: Annotated[int | None, typer.Option(help="Unfinished jobs at once.")] = None,
-    spend: Annotated[str | None, typer.Option(metavar="CREDITS", help="Credits a day.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Maximum number of unfinished jobs.")] = None,
+    spend: Annotated[str | None, typer.Option(metavar="CREDITS", help="Maximum spending per day.")] = None,
     files: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Files kept at the hub: 500MB, 2TiB.")
+        str | None, typer.Option(metavar="SIZE", help="Maximum storage at the hub, such as 500MB or 2TiB.")
     ] = None,
     keep: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long files are kept after their job ended: 30d.")
+        str | None,
+        typer.Option(metavar="TIME", help="How long files are kept after their job ends, such as 30d."),
     ] = None,
     clear: Annotated[
-        bool, typer.Option("--clear", help="What is not named follows the hub's own limits again.")
+        bool, typer.Option("--clear", help="Reset all limits that are not given to the hub's defaults.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Set how much an account may use. Only what is named changes; nothing named: show it.
+    """Show or set the limits of an account. Limits that are not given stay unchanged.
 
     \b
     Examples:
@@ -283,10 +275,7 @@ def set_quota(
         quotas = {**kept, **named}
         keep_s = quotas.pop("artifact_keep_s", None)
         found = pool.accounts.set_quotas(found.id, artifact_keep=keep_s, **quotas)
-    if json:
-        output.print_json(found)
-    else:
-        output.say(_quotas(found))
+    output.show(found, _quotas(found), json=json)
 
 
 _QUOTAS = ("jobs_open_max", "spend_per_day_max", "artifact_bytes_max", "artifact_keep_s")
@@ -296,23 +285,21 @@ def _quotas(account: AccountView) -> str:
     from computepool.core.money.money import format_credits
 
     jobs, spend, files, keep_s = (getattr(account, name) for name in _QUOTAS)
-    most = "as many as the hub lets" if jobs is None else f"{jobs:,}"
-    cost = "as many as the hub lets" if spend is None else format_credits(spend)
-    size = "as much as the hub lets" if files is None else output.size(files)
-    time = "as long as the hub says" if keep_s is None else f"for {output.span(keep_s * 1000)}"
-    return f"{account.name}: unfinished jobs: {most}; credits a day: {cost}; files: {size}, kept {time}"
+    most = "hub default" if jobs is None else f"{jobs:,}"
+    cost = "hub default" if spend is None else format_credits(spend)
+    size = "hub default" if files is None else output.size(files)
+    time = "hub default" if keep_s is None else output.span(keep_s * 1000)
+    return f"{account.name}: unfinished jobs: {most}; credits per day: {cost}; storage: {size}; files kept for: {time}"
 
 
 @accounts.command("create")
 def create_account(
-    name: Annotated[str, typer.Argument(help="Its name.")],
+    name: Annotated[str, typer.Argument(help="Account name.")],
     *,
-    role: Annotated[
-        list[str] | None, typer.Option(help="admin, submitter, provider; may be repeated.")
-    ] = None,
+    role: Annotated[list[str] | None, typer.Option(help="admin, submitter or provider; repeatable.")] = None,
     json: Json = False,
 ) -> None:
-    """Create an account; let its owner in with `pool accounts link NAME`.
+    """Create an account. Then give its owner a sign-in link: `pool accounts link NAME`.
 
     \b
     Examples:
@@ -327,5 +314,5 @@ def create_account(
     output.note(f"Created {made.name} ({', '.join(made.roles)}). Next: pool accounts link {made.name}")
     if made.approval_id:
         output.note(
-            f"Its first credits wait for a second administrator ({made.approval_id}): pool approvals list"
+            f"Its initial credits need approval by a second administrator ({made.approval_id}): pool approvals list"
         )

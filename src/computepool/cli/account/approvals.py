@@ -12,24 +12,21 @@ from computepool.cli.options import Json, open_pool
 if TYPE_CHECKING:
     from computepool.protocol.accounts import ApprovalView
 
-app = typer.Typer(no_args_is_help=True, help="What waits for a second administrator (for administrators).")
+app = typer.Typer(no_args_is_help=True, help="Requests that need a second administrator (admin only).")
 _ApprovalId = Annotated[str, typer.Argument(metavar="ID", help="From `pool approvals list`.")]
 
 
 @app.command("list")
 def list_approvals(*, json: Json = False) -> None:
-    """List what waits for an administrator's word: top-ups, roles, payouts.
+    """List requests that wait for approval: top-ups, role changes, payouts and reviews.
 
-    The operator chooses what needs two of them: COMPUTEPOOL_TWO_PERSON=payouts,top-ups,roles.
+    The operator chooses what requires two administrators: COMPUTEPOOL_TWO_PERSON=payouts,top-ups,roles.
 
     \b
     Examples:
       pool approvals list
     """
     found = open_pool().approvals.list()
-    if json:
-        output.print_json(found)
-        return
     rows = [
         (
             one.id,
@@ -41,13 +38,13 @@ def list_approvals(*, json: Json = False) -> None:
         )
         for one in found
     ]
-    columns = ("ID", "KIND", "WHAT", "ASKED BY", "ASKED", "BY YOU")
-    output.print_table(columns, rows, empty="Nothing waits for an approval.")
+    columns = ("ID", "KIND", "REQUEST", "REQUESTED BY", "REQUESTED", "YOU CAN APPROVE")
+    output.show_table(found, columns, rows, empty="No requests are waiting for approval.", json=json)
 
 
 @app.command("approve")
 def approve(approval_id: _ApprovalId, *, json: Json = False) -> None:
-    """Agree to what another administrator asked for; it happens now.
+    """Approve another administrator's request. It takes effect immediately.
 
     \b
     Examples:
@@ -66,20 +63,17 @@ def approve(approval_id: _ApprovalId, *, json: Json = False) -> None:
 def reject(
     approval_id: _ApprovalId,
     *,
-    reason: Annotated[str, typer.Option(help="Why; kept in the events.")],
+    reason: Annotated[str, typer.Option(help="Reason, recorded in the event log.")],
     json: Json = False,
 ) -> None:
-    """Refuse it, or take back what you asked for yourself.
+    """Reject a request, or withdraw your own.
 
     \b
     Examples:
-      pool approvals reject approval_01h… --reason "nobody paid this in"
+      pool approvals reject approval_01h… --reason "payment not received"
     """
     _show(open_pool().approvals.reject(approval_id, reason=reason), json=json)
 
 
 def _show(found: ApprovalView, *, json: bool) -> None:
-    if json:
-        output.print_json(found)
-    else:
-        output.say(f"{found.state}: {found.summary}")
+    output.show(found, f"{found.state}: {found.summary}", json=json)

@@ -19,9 +19,14 @@ if TYPE_CHECKING:
     from computepool.protocol.artifacts import ArtifactRef, StorageView
     from computepool.sdk.files.artifacts import Seen
 
-app = typer.Typer(no_args_is_help=True, help="Files at the hub: inputs, outputs, results.")
-Digest = Annotated[str, typer.Argument(metavar="DIGEST", help="SHA-256, or the beginning of one of yours.")]
-Timeout = Annotated[str, typer.Option(metavar="TIME", help="How long to wait while the hub is away: 5, 10m.")]
+app = typer.Typer(no_args_is_help=True, help="Manage files at the hub: inputs, outputs and results.")
+Digest = Annotated[
+    str, typer.Argument(metavar="DIGEST", help="SHA-256 digest, or a unique prefix of one of yours.")
+]
+Timeout = Annotated[
+    str,
+    typer.Option(metavar="TIME", help="How long to retry while the hub is unreachable, such as 5 or 10m."),
+]
 _DIGEST_CHARS = 64
 
 
@@ -32,7 +37,7 @@ def list_artifacts(
     limit: Limit = 30,
     json: Json = False,
 ) -> None:
-    """List files at the hub, the newest first, and how much of your quota all of yours take.
+    """List files at the hub, newest first, and how much of your quota is used.
 
     \b
     Examples:
@@ -60,16 +65,16 @@ def list_artifacts(
 
 def _storage(kept: StorageView) -> str:
     share = "" if not kept.bytes_max else f" ({kept.bytes / kept.bytes_max:.0%})"
-    coming = f"; {output.size(kept.uploading_bytes)} not whole yet" if kept.uploading_bytes else ""
+    coming = f"; {output.size(kept.uploading_bytes)} in unfinished uploads" if kept.uploading_bytes else ""
     return (
-        f"You keep {kept.artifacts:,} files, {output.size(kept.bytes)} of {output.size(kept.bytes_max)}{share}{coming}. "
-        f"They are kept for {output.span(kept.keep_s * 1000)} after their job has ended."
+        f"You store {kept.artifacts:,} files, {output.size(kept.bytes)} of {output.size(kept.bytes_max)}{share}{coming}. "
+        f"Files are kept for {output.span(kept.keep_s * 1000)} after their job ends."
     )
 
 
 @app.command()
 def info(digest: Digest, *, json: Json = False) -> None:
-    """Show a file: its size, whether its bytes are whole, what refers to it and until when it is kept.
+    """Show a file: size, integrity, what refers to it, and how long it is kept.
 
     \b
     Examples:
@@ -83,22 +88,22 @@ def info(digest: Digest, *, json: Json = False) -> None:
         (
             ("digest", found.digest),
             ("size", f"{output.size(found.size)} ({found.size:,} bytes)"),
-            ("whole", "yes" if found.whole else "no: bytes are missing at the hub; upload it again"),
+            ("complete", "yes" if found.whole else "no: data is missing at the hub; upload it again"),
             ("created", output.moment(found.created_at_ms)),
             ("kept until", _until(found.kept_until_ms, found.refs)),
         )
     )
     rows = [(r.role, r.name, r.job_id, r.job_state, _until(r.kept_until_ms, [r])) for r in found.refs]
-    output.print_table(("ROLE", "NAME", "JOB", "STATE", "KEPT UNTIL"), rows, empty="Nothing refers to it.")
+    output.print_table(("ROLE", "NAME", "JOB", "STATE", "KEPT UNTIL"), rows, empty="No references.")
     if found.more_refs:
-        output.note("There are more.")
+        output.note("There are more references.")
 
 
 def _until(until_ms: int | None, refs: Sequence[ArtifactRef]) -> str:
     if until_ms is not None:
         return output.moment(until_ms)
     kept = any(ref.role == "kept" and ref.kept_until_ms is None for ref in refs)
-    return "it is released" if kept else "some time after its job has ended"
+    return "released" if kept else "some time after its job ends"
 
 
 @app.command()
@@ -106,12 +111,14 @@ def keep(
     digest: Digest,
     *,
     span: Annotated[
-        str | None, typer.Option("--for", metavar="TIME", help="12h, 30d; default: until it is released.")
+        str | None, typer.Option("--for", metavar="TIME", help="Such as 12h or 30d. Default: until released.")
     ] = None,
-    release: Annotated[bool, typer.Option("--release", help="Keep it no longer than its jobs do.")] = False,
+    release: Annotated[
+        bool, typer.Option("--release", help="Stop keeping it longer than its jobs need it.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Keep a file whatever becomes of its jobs; it counts for your quota.
+    """Keep a file independently of its jobs. It counts towards your quota.
 
     \b
     Examples:
@@ -140,17 +147,20 @@ def keep(
 def get(
     digest: Digest,
     path: Annotated[
-        Path | None, typer.Argument(metavar="[PATH]", help="Where to; default: its own name, here.")
+        Path | None,
+        typer.Argument(
+            metavar="[PATH]", help="Destination. Default: the file's own name, in the current folder."
+        ),
     ] = None,
     *,
-    out: Annotated[Path | None, typer.Option(metavar="PATH", help="The same as PATH.")] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Leave a sealed file sealed.")] = False,
+    out: Annotated[Path | None, typer.Option(metavar="PATH", help="Same as PATH.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Do not decrypt a sealed file.")] = False,
     timeout: Timeout = "60",
     json: Json = False,
 ) -> None:
-    """Download a file; a broken download continues where it stopped, and is checked by its SHA-256.
+    """Download a file and verify its SHA-256. An interrupted download resumes.
 
-    What is sealed to a key of yours (`pool seal`) is opened.
+    Files sealed to one of your keys (`pool seal`) are decrypted.
 
     \b
     Examples:
@@ -162,20 +172,17 @@ def get(
     full, name = _find(digest)
     with _progress(name or full[:12]) as seen:
         target = pool.artifacts.get(full, path or Path(Path(name).name or full), progress=seen, raw=raw)
-    if json:
-        output.print_json({"digest": full, "path": str(target), "size": target.stat().st_size})
-    else:
-        output.say(str(target))
+    output.show({"digest": full, "path": str(target), "size": target.stat().st_size}, str(target), json=json)
 
 
 @app.command()
 def put(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH…", help="Files to send.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH…", help="Files to upload.")],
     *,
     timeout: Timeout = "60",
     json: Json = False,
 ) -> None:
-    """Upload files; what the hub has already is not sent again, and a broken upload continues where it stopped.
+    """Upload files. Data that the hub already has is not sent again, and an interrupted upload resumes.
 
     \b
     Examples:
@@ -186,11 +193,11 @@ def put(
     for path in paths:
         with _progress(path.name) as seen:
             sent.append(pool.artifacts.put(path, progress=seen))
-    if json:
-        output.print_json(sent)
-        return
-    for artifact in sent:
-        output.say(f"{artifact.digest}\t{artifact.name}\t{output.size(artifact.size)}")
+    output.show(
+        sent,
+        "\n".join(f"{artifact.digest}\t{artifact.name}\t{output.size(artifact.size)}" for artifact in sent),
+        json=json,
+    )
 
 
 def _retry_for(timeout: str) -> float:
@@ -201,7 +208,7 @@ def _retry_for(timeout: str) -> float:
 
 @contextmanager
 def _progress(label: str) -> Iterator[Seen]:
-    """A bar with bytes and speed on the terminal; Ctrl-C leaves what came so far, and the next call goes on there."""
+    """A bar with bytes and speed on the terminal; Ctrl-C keeps what was transferred, and the next call resumes."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
@@ -213,7 +220,7 @@ def _progress(label: str) -> Iterator[Seen]:
 
 @app.command()
 def rm(digests: Annotated[list[str], typer.Argument(metavar="DIGEST…")], *, json: Json = False) -> None:
-    """Give files up; the bytes go when nobody refers to them any more.
+    """Delete your references to files. The data is deleted once nothing refers to it.
 
     \b
     Examples:
@@ -223,11 +230,7 @@ def rm(digests: Annotated[list[str], typer.Argument(metavar="DIGEST…")], *, js
     removed = [_find(digest)[0] for digest in digests]
     for digest in removed:
         pool.artifacts.rm(digest)
-    if json:
-        output.print_json({"removed": removed})
-    else:
-        for digest in removed:
-            output.say(f"removed {digest[:12]}")
+    output.show({"removed": removed}, "\n".join(f"removed {digest[:12]}" for digest in removed), json=json)
 
 
 def _find(digest: str) -> tuple[str, str]:
@@ -236,7 +239,7 @@ def _find(digest: str) -> tuple[str, str]:
 
     if len(digest) > _DIGEST_CHARS or not set(digest) <= set("0123456789abcdef"):
         raise BadRequest(
-            f"{digest!r} is not a digest: 64 characters of 0-9 and a-f, or the beginning of one."
+            f"{digest!r} is not a SHA-256 digest or a prefix of one (64 characters, 0-9 and a-f)."
         )
     known = {
         a.digest: a.name or "" for a in open_pool().artifacts.list(limit=1000) if a.digest.startswith(digest)
@@ -244,7 +247,5 @@ def _find(digest: str) -> tuple[str, str]:
     if len(digest) == _DIGEST_CHARS:
         return digest, known.get(digest, "")
     if len(known) != 1:
-        raise NotFound(
-            f"{len(known) or 'No'} artifacts begin with {digest!r}; `pool artifacts list` shows them."
-        )
+        raise NotFound(f"{len(known) or 'No'} artifacts start with {digest!r}; see `pool artifacts list`.")
     return next(iter(known.items()))

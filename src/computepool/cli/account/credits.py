@@ -1,4 +1,4 @@
-"""`pool credits …`: what you have, how you came to it, why a job cost that, and who lends and borrows most."""
+"""`pool credits …`: balance, statement, the cost of a job, and the leaderboard."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _KINDS = (
 
 @app.callback(invoke_without_command=True)
 def balance(ctx: typer.Context, *, json: Json = False) -> None:
-    """What you have: to spend, held for unfinished jobs, and earned but not yet matured.
+    """Show your balance: available, held for unfinished jobs, and earned but not yet matured.
 
     \b
     Examples:
@@ -45,15 +45,12 @@ def balance(ctx: typer.Context, *, json: Json = False) -> None:
     if ctx.invoked_subcommand is not None:
         return
     have = open_pool().credits()
-    if json:
-        output.print_json(have)
-    else:
-        output.print_fields(_fields(have))
+    output.show_fields(have, _fields(have), json=json)
 
 
 def _fields(have: CreditsView) -> list[tuple[str, output.Cell]]:
     if have.economy == "none":
-        return [("credits", "nothing costs anything in this pool")]
+        return [("credits", "jobs are free in this pool")]
     upcoming = ""
     if have.matures_at_ms is not None:
         when = output.span(have.matures_at_ms - now_ms())
@@ -71,9 +68,7 @@ def _fields(have: CreditsView) -> list[tuple[str, output.Cell]]:
 def _waits_for_a_check(amount: int) -> str | None:
     if not amount:
         return None
-    return (
-        f"{format_credits(amount)} of what matures waits until another owner's node has confirmed the results"
-    )
+    return f"{format_credits(amount)} of the maturing credits are held until another owner's node confirms the results"
 
 
 @app.command()
@@ -82,18 +77,19 @@ def statement(
     kind: Annotated[str | None, typer.Option(metavar="KIND", help=f"One of {', '.join(_KINDS)}.")] = None,
     job: OfJob = None,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="2h, 7d ago, or a date: 2026-05-01.")
+        str | None, typer.Option(metavar="TIME", help="Start: 2h or 7d ago, or a date such as 2026-05-01.")
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="The same, as the end.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="End, in the same format.")] = None,
     account: OfAccount = None,
-    sums: Annotated[bool, typer.Option("--sums", help="Only what it adds up to, by kind.")] = False,
+    sums: Annotated[bool, typer.Option("--sums", help="Show only the totals by kind.")] = False,
     csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write all of it as CSV; - to standard output.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the whole statement as CSV; - for standard output."),
     ] = None,
     limit: Limit = 50,
     json: Json = False,
 ) -> None:
-    """Every transfer of yours, the newest first.
+    """List your transfers, newest first.
 
     \b
     Examples:
@@ -120,11 +116,8 @@ def statement(
 
 def _list(filters: dict[str, Any], *, limit: int, json: bool) -> None:
     entries = open_pool().credits.statement(limit=limit, **filters)
-    if json:
-        output.print_json(entries)
-        return
-    columns = ("NUMBER", "WHEN", "KIND", "AMOUNT", "TO SPEND", "FROM", "TO", "WHAT")
-    output.print_table(columns, map(_entry, entries), empty="No transfers.")
+    columns = ("NUMBER", "TIME", "KIND", "AMOUNT", "AVAILABLE", "FROM", "TO", "DESCRIPTION")
+    output.show_table(entries, columns, map(_entry, entries), empty="No transfers.", json=json)
 
 
 def _entry(entry: Entry) -> tuple[output.Cell, ...]:
@@ -146,9 +139,6 @@ def _signed(amount: int) -> str:
 
 def _sums(filters: dict[str, Any], *, json: bool) -> None:
     found = open_pool().credits.sums(**filters)
-    if json:
-        output.print_json(found)
-        return
     rows = [
         (
             one.kind,
@@ -159,7 +149,9 @@ def _sums(filters: dict[str, Any], *, json: bool) -> None:
         )
         for one in found
     ]
-    output.print_table(("KIND", "TRANSFERS", "MOVED", "IN", "OUT"), rows, empty="No transfers.")
+    output.show_table(
+        found, ("KIND", "TRANSFERS", "MOVED", "IN", "OUT"), rows, empty="No transfers.", json=json
+    )
 
 
 def _export(file: Path, filters: dict[str, Any], *, json: bool) -> None:
@@ -173,10 +165,7 @@ def _export(file: Path, filters: dict[str, Any], *, json: bool) -> None:
         return
     with file.open("wb") as opened:
         size = sum(opened.write(part) for part in parts)
-    if json:
-        output.print_json({"file": str(file), "bytes": size})
-    else:
-        output.say(f"Wrote {file}, {output.size(size)}.")
+    output.show({"file": str(file), "bytes": size}, f"Wrote {file}, {output.size(size)}.", json=json)
 
 
 def _moment(text: str | None, *, what: str) -> int | None:
@@ -195,7 +184,9 @@ def _moment(text: str | None, *, what: str) -> int | None:
     try:
         return max(0, round(datetime.fromisoformat(text).astimezone().timestamp() * 1000))
     except (ValueError, OverflowError):
-        raise typer.BadParameter(f"{text!r}: write 2h, 7d or 2026-05-01.", param_hint=what) from None
+        raise typer.BadParameter(
+            f"{text!r} is not a time; use 2h, 7d or 2026-05-01.", param_hint=what
+        ) from None
 
 
 @app.command()
@@ -204,7 +195,7 @@ def why(
     *,
     json: Json = False,
 ) -> None:
-    """Explain what a job cost, or what you were paid for it: every factor, and where it went.
+    """Explain what a job cost, or what you were paid for it: every factor and every transfer.
 
     \b
     Examples:
@@ -221,13 +212,13 @@ def why(
 @app.command()
 def leaderboard(
     *,
-    by: Annotated[str, typer.Option(metavar="WHAT", help="credits or hours.")] = "credits",
+    by: Annotated[str, typer.Option(metavar="WHAT", help="Rank by credits or hours.")] = "credits",
     limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", min=1, max=100, help="So many of each.")
+        int, typer.Option("--limit", "-n", metavar="N", min=1, max=100, help="Number of entries per list.")
     ] = 10,
     json: Json = False,
 ) -> None:
-    """Who lent and who borrowed most in the last 30 days.
+    """Show who lent and borrowed the most in the last 30 days.
 
     \b
     Examples:
@@ -237,14 +228,11 @@ def leaderboard(
     if by not in ("credits", "hours"):
         raise typer.BadParameter("credits or hours.", param_hint="--by")
     board = open_pool().credits.leaderboard(by="hours" if by == "hours" else "credits", limit=limit)
-    if json:
-        output.print_json(board)
-        return
-    columns = ("", "PLACE", "NAME", "TIME", "JOBS", "CREDITS")
+    columns = ("", "RANK", "NAME", "TIME", "JOBS", "CREDITS")
     rows = [_leader("lends", one) for one in board.lenders] + [
         _leader("borrows", one) for one in board.borrowers
     ]
-    output.print_table(columns, rows, empty="Nobody has lent or borrowed anything in 30 days.")
+    output.show_table(board, columns, rows, empty="No activity in the last 30 days.", json=json)
 
 
 def _leader(what: str, one: Leader) -> tuple[output.Cell, ...]:
@@ -253,16 +241,18 @@ def _leader(what: str, one: Leader) -> tuple[output.Cell, ...]:
 
 @app.command()
 def give(
-    account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="Its name or id.")],
-    amount: Annotated[str, typer.Argument(metavar="AMOUNT", help="Credits: 500 or 12.5.")],
+    account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="Account name or ID.")],
+    amount: Annotated[str, typer.Argument(metavar="AMOUNT", help="Credits, such as 500 or 12.5.")],
     *,
-    note: Annotated[str | None, typer.Option(metavar="TEXT", help="For the account's statement.")] = None,
+    note: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Note for the account's statement.")
+    ] = None,
     paid_in: Annotated[
-        bool, typer.Option("--paid-in", help="The person paid this in; else it is a gift.")
+        bool, typer.Option("--paid-in", help="Record a payment by the account holder instead of a gift.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Give an account credits, or book what it paid in (for administrators).
+    """Give an account credits, or record a payment (admin only).
 
     \b
     Examples:
@@ -271,11 +261,10 @@ def give(
     """
     given = open_pool().credits.give(account, amount, note=note, paid_in=paid_in)
     if given.approval_id and not json:
-        output.say(f"{given.approval_id} waits for a second administrator: pool approvals list")
+        output.say(f"{given.approval_id} needs approval by a second administrator: pool approvals list")
         return
-    if json:
-        output.print_json(given)
-        return
-    output.say(
-        f"{given.name} got {format_credits(given.amount)} credits and has {format_credits(given.available)} to spend."
+    output.show(
+        given,
+        f"{given.name} received {format_credits(given.amount)} credits and now has {format_credits(given.available)} available.",
+        json=json,
     )

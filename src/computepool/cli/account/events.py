@@ -17,31 +17,39 @@ if TYPE_CHECKING:
 
 def events(
     *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as they happen.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new events.")] = False,
     newest: Annotated[
         bool | None,
         typer.Option(
-            "--newest/--oldest", help="Which come first; with -n alone the newest.", show_default=False
+            "--newest/--oldest",
+            help="Order of events. Default: oldest first, or newest first with -n.",
+            show_default=False,
         ),
     ] = None,
     action: Annotated[
-        str | None, typer.Option(help="Whose name begins so: node., job.failed, key.created.")
+        str | None, typer.Option(help="Filter by action prefix, such as node., job.failed or key.created.")
     ] = None,
     search: Annotated[
         str | None,
-        typer.Option("--search", "-q", metavar="TEXT", help="With this in its reason or data; or an id."),
+        typer.Option(
+            "--search", "-q", metavar="TEXT", help="Filter by text in the reason or data, or by ID."
+        ),
     ] = None,
-    actor: Annotated[str | None, typer.Option(help="Done by this account or node, or by `hub`.")] = None,
+    actor: Annotated[
+        str | None, typer.Option(help="Filter by who acted: an account, a node, or `hub`.")
+    ] = None,
     account: OfAccount = None,
     job: OfJob = None,
     node: OfNode = None,
     group: OfGroup = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="Of the last: 30m, 2h, 7d.")] = None,
-    after: Annotated[int, typer.Option(help="From this number on.")] = 0,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most this many.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="How far back: 30m, 2h, 7d.")] = None,
+    after: Annotated[int, typer.Option(help="Only events after this number.")] = 0,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of events.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Print state transitions: who, what, from, to, why. With --json one line each.
+    """Print state transitions: who, what, from, to, and why. With --json, one document per line.
 
     \b
     Examples:
@@ -56,7 +64,7 @@ def events(
     if newest is None:
         newest = limit is not None and not (follow or after)
     if newest and (follow or after):
-        raise typer.BadParameter("goes with neither --follow nor --after.", param_hint="--newest")
+        raise typer.BadParameter("cannot be combined with --follow or --after.", param_hint="--newest")
     pool = open_pool(retry_for=300 if follow else 3)
     wanted = {
         "action": action, "q": search, "actor": actor, "account_id": account, "job_id": job, "node_id": node,

@@ -1,4 +1,4 @@
-"""`pool market …`: what a unit-hour costs where, and what nodes ask for and earn."""
+"""`pool market …`: spot prices by zone, price floors and earnings of nodes."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ _ANY_TEXT = {"ignore_unknown_options": True}
 def market(
     context: typer.Context,
     *,
-    depth: Annotated[bool, typer.Option("--depth", help="Every floor and ceiling, with its units.")] = False,
+    depth: Annotated[
+        bool, typer.Option("--depth", help="Show the order book: every floor and ceiling with its units.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """What a unit-hour (a core, or a card) costs in each zone, the fee included.
+    """Show the price of a unit-hour (one core or one GPU) in each zone, fee included.
 
     \b
     Examples:
@@ -50,9 +52,9 @@ def market(
         return
     if depth:
         rows = [row for zone in found.zones for row in _depth(zone)]
-        output.print_table(_DEPTH, rows, empty="Nobody offers anything, and nobody waits.")
+        output.print_table(_DEPTH, rows, empty="No offers and no demand.")
         return
-    output.print_table(_ZONES, map(_zone, found.zones), empty="No node is here, so there is no price.")
+    output.print_table(_ZONES, map(_zone, found.zones), empty="No nodes are online, so there are no prices.")
 
 
 def _zone(zone: ZoneMarket) -> tuple[output.Cell, ...]:
@@ -76,25 +78,25 @@ def _depth(zone: ZoneMarket) -> Iterable[tuple[output.Cell, ...]]:
     for wanted in zone.ceilings:
         price = "any" if wanted.price is None else format_credits(wanted.price)
         paying = wanted.price is None or wanted.price >= zone.spot
-        yield name, "wanted", price, _units(wanted.units), "" if paying else "waits for a lower price"
+        yield name, "wanted", price, _units(wanted.units), "" if paying else "waiting for a lower price"
     yield name, "spot", _price(zone.spot), "", f"{zone.utilisation_ppm // 10_000} % used"
     for offered in zone.floors:
         note = f"{format_credits(offered.floor)} after the fee" if offered.floor else "no minimum price set"
         if offered.price > zone.spot:
-            note += ", waits for a higher price"
+            note += ", waiting for a higher price"
         yield name, "offered", _price(offered.price), _units(offered.units), note
 
 
 @app.command()
 def history(
     *,
-    tier: Annotated[str, typer.Option(metavar="TIER", help="cpu, or a tier of GPUs.")] = "cpu",
-    region: Annotated[str, typer.Option(metavar="REGION", help="in, eu, us, …; default: none.")] = "",
-    since: Annotated[str, typer.Option(metavar="TIME", help="How long ago to begin: 6h, 7d.")] = "24h",
-    step: Annotated[str | None, typer.Option(metavar="TIME", help="How far apart: 15m, 1h.")] = None,
+    tier: Annotated[str, typer.Option(metavar="TIER", help="cpu, or a GPU tier.")] = "cpu",
+    region: Annotated[str, typer.Option(metavar="REGION", help="in, eu, us, … Default: none.")] = "",
+    since: Annotated[str, typer.Option(metavar="TIME", help="How far back: 6h, 7d.")] = "24h",
+    step: Annotated[str | None, typer.Option(metavar="TIME", help="Interval: 15m, 1h.")] = None,
     json: Json = False,
 ) -> None:
-    """The price of one zone over time: the last, lowest and highest of each step.
+    """Show the price of one zone over time: last, lowest and highest per interval.
 
     \b
     Examples:
@@ -123,76 +125,82 @@ def history(
         for point in found.points
     ]
     columns = ("FROM", "SPOT", "LOWEST", "HIGHEST", "CAPACITY", "DEMAND")
-    output.print_table(columns, rows, empty="Nothing was recorded in that time.")
+    output.print_table(columns, rows, empty="No prices were recorded in that period.")
     output.note(f"{_name(found.tier, found.region)} {sparkline([point.price for point in found.points])}")
 
 
 @app.command(context_settings=_ANY_TEXT)
 def floor(
-    node: Annotated[str | None, typer.Argument(help="A node's id or name.")] = None,
+    node: Annotated[str | None, typer.Argument(help="Node ID or name.")] = None,
     price: Annotated[
-        str | None, typer.Argument(help="Credits for a unit-hour of the node's tier, after the fee.")
+        str | None,
+        typer.Argument(
+            help="Credits per unit-hour of the node's tier, after the fee. Default: show the floor."
+        ),
     ] = None,
     *,
     default: Annotated[
         str | None,
-        typer.Option("--default", metavar="PRICE", help="For all your nodes without a floor of their own."),
+        typer.Option(
+            "--default", metavar="PRICE", help="Set the default for your nodes without a floor of their own."
+        ),
     ] = None,
     clear: Annotated[
-        bool, typer.Option("--clear", help="No floor any more: of NODE, or the default if none is named.")
+        bool, typer.Option("--clear", help="Remove the floor of NODE, or the default if no node is given.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """What your nodes want at least. Without anything: show the default.
+    """Show or set price floors: the lowest price at which your nodes take jobs of others.
 
-    A node takes jobs of others only while its zone pays the floor or more. It never sets the price: whoever takes
-    part is paid the spot price, less the fee.
+    Without a price, shows the floor of NODE, or your default floor. A floor does not set the price: every node is paid
+    the spot price, less the fee.
 
     \b
     Examples:
       pool market floor studio-3 6.50
+      pool market floor studio-3
       pool market floor studio-3 --clear
       pool market floor --default 5
       pool market floor
     """
-    _show(_floor(node, price, default=default, clear=clear), json=json)
+    if node is not None and price is None and not (default or clear):
+        _show_node_floor(node, json=json)
+        return
+    view = _set_floor(node, price, default=default, clear=clear)
+    output.show(view, view.sentence, json=json)
 
 
-def _floor(node: str | None, price: str | None, *, default: str | None, clear: bool) -> FloorView:
-    if sum((price is not None, default is not None, clear)) > 1 or (node is not None and default is not None):
-        raise typer.BadParameter("Say one thing: NODE PRICE, NODE --clear, --default PRICE, or --clear.")
-    if node is not None and price is None and not clear:
-        raise typer.BadParameter(f"Say what {node} wants: a price like 6.50, or --clear.")
-    market = open_pool().market
-    if node is not None:
-        _check_price(price)
-        return market.set_floor(open_pool().nodes.find(node).id, price)
-    if default is not None or clear:
-        return market.set_default_floor(default)
-    return market.default_floor()
+def _show_node_floor(node: str, *, json: bool) -> None:
+    pool = open_pool()
+    found = pool.market.earnings(pool.nodes.find(node).id)
+    output.show(
+        found.model_dump(include={"node_id", "name", "floor", "floor_is_default"}),
+        f"{found.name}: {floor_words(found.floor, is_default=found.floor_is_default)}",
+        json=json,
+    )
 
 
-def _check_price(price: str | None) -> None:
-    """Before the node is looked for: the price is what is most easily mistyped."""
+def _set_floor(node: str | None, price: str | None, *, default: str | None, clear: bool) -> FloorView:
     from computepool.core.money.money import parse_credits
 
-    if price is not None:
-        parse_credits(price, field="floor")
-
-
-def _show(view: FloorView, *, json: bool) -> None:
-    if json:
-        output.print_json(view)
-    else:
-        output.say(view.sentence)
+    if sum((price is not None, default is not None, clear)) > 1 or (node is not None and default is not None):
+        raise typer.BadParameter("Use one of: NODE, NODE PRICE, NODE --clear, --default PRICE, or --clear.")
+    pool = open_pool()
+    if node is not None:
+        if price is not None:  # before the node is looked up: the price is what is most easily mistyped
+            parse_credits(price, field="floor")
+        return pool.market.set_floor(pool.nodes.find(node).id, price)
+    if default is not None or clear:
+        return pool.market.set_default_floor(default)
+    return pool.market.default_floor()
 
 
 def earnings(
-    node: Annotated[str | None, typer.Argument(help="A node's id or name; default: all of yours.")] = None,
+    node: Annotated[str | None, typer.Argument(help="Node ID or name. Default: all your nodes.")] = None,
     *,
     json: Json = False,
 ) -> None:
-    """What your nodes earn at today's prices, and what they were really paid.
+    """Show what your nodes would earn at current prices, and what they were paid.
 
     \b
     Examples:
@@ -208,13 +216,15 @@ def earnings(
     if json:
         output.print_json(found if node is None else found[0])
     elif node is None:
-        columns = ("NODE", "AN HOUR", "A DAY", "FLOOR", "24 H", "7 D", "30 D", "STATUS")
-        output.print_table(columns, map(_earning, found), empty="You lend no node: pool node start")
+        columns = ("NODE", "PER HOUR", "PER DAY", "FLOOR", "24 H", "7 D", "30 D", "STATUS")
+        output.print_table(
+            columns, map(_earnings_row, found), empty="You have no nodes. Add this machine: pool node start"
+        )
     else:
         output.print_fields(_fields(found[0]))
 
 
-def _earning(found: NodeEarnings) -> tuple[output.Cell, ...]:
+def _earnings_row(found: NodeEarnings) -> tuple[output.Cell, ...]:
     return (
         found.name,
         _income(found.sales[0].per_hour),
@@ -232,8 +242,11 @@ def _fields(found: NodeEarnings) -> list[tuple[str, output.Cell]]:
         what = f"{_units(sale.units)} × {_name(sale.tier, sale.region)}"
         busy = f"{sale.utilisation_ppm // 10_000} %"
         fields += [
-            (f"{what}, an hour", f"{_income(sale.per_hour)} fully busy, at {_price(sale.spot)} a unit"),
-            (f"{what}, a day", f"{_income(sale.per_day)} as busy as its zone is now ({busy})"),
+            (
+                f"{what}, per hour",
+                f"{_income(sale.per_hour)} when fully used, at {_price(sale.spot)} per unit",
+            ),
+            (f"{what}, per day", f"{_income(sale.per_day)} at the current use of its zone ({busy})"),
         ]
     fields.append(("floor", floor_words(found.floor, is_default=found.floor_is_default)))
     for part in found.past:

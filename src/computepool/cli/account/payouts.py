@@ -1,4 +1,4 @@
-"""`pool payouts …`: take out what you have earned; for administrators, let payouts go and pay them."""
+"""`pool payouts …`: request payouts of earned credits; for administrators, approve and record them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,25 @@ import typer
 from computepool.cli import output
 from computepool.cli.confirmation import Yes, confirm
 from computepool.cli.options import Json, Limit, open_pool
+from computepool.core.money.money import format_credits, parse_credits
 
 if TYPE_CHECKING:
     from computepool.protocol.money.payouts import PayoutView
 
 app = typer.Typer()
-PayoutId = Annotated[str, typer.Argument(metavar="ID", help="The payout's id.")]
+PayoutId = Annotated[str, typer.Argument(metavar="ID", help="Payout ID.")]
 State = Annotated[
     str | None,
-    typer.Option(metavar="STATE", help="requested, reserved, submitted, unknown, paid, failed or rejected."),
+    typer.Option(
+        metavar="STATE",
+        help="Filter by state: requested, reserved, submitted, unknown, paid, failed or rejected.",
+    ),
 ]
 
 
 @app.callback(invoke_without_command=True)
 def payouts(context: typer.Context, *, json: Json = False) -> None:
-    """Take out what you have earned; approve and pay what others take out. Without a command: list yours.
+    """Request payouts of earned credits, and approve or record them. Without a command, lists your payouts.
 
     \b
     Examples:
@@ -39,7 +43,7 @@ def payouts(context: typer.Context, *, json: Json = False) -> None:
 @app.command("list")
 def list_payouts(
     *,
-    everybody: Annotated[bool, typer.Option("--all", help="Of all accounts (administrators).")] = False,
+    everybody: Annotated[bool, typer.Option("--all", help="Include all accounts (admin only).")] = False,
     state: State = None,
     limit: Limit = 100,
     json: Json = False,
@@ -52,14 +56,11 @@ def list_payouts(
       pool payouts list --all --state requested
     """
     found = open_pool().payouts.list(limit=limit, everybody=everybody, state=state)
-    if json:
-        output.print_json(found)
-        return
-    columns = ("ID", "AMOUNT", "STATE", "TO", "ACCOUNT", "ASKED", "STATUS")
+    columns = ("ID", "AMOUNT", "STATE", "TO", "ACCOUNT", "REQUESTED", "STATUS")
     rows = [
         (
             one.id,
-            _credits(one.amount),
+            format_credits(one.amount),
             one.state,
             one.masked,
             one.account_name,
@@ -68,33 +69,32 @@ def list_payouts(
         )
         for one in found
     ]
-    output.print_table(
-        columns, rows, empty="No payouts. Take out what you earned: pool payouts request 500 --upi ID"
+    output.show_table(
+        found, columns, rows, empty="No payouts. Request one: pool payouts request 500 --upi ID", json=json
     )
 
 
 @app.command("request")
 def request_payout(
-    amount: Annotated[str, typer.Argument(metavar="AMOUNT", help="Credits: 500, or 1234.50.")],
+    amount: Annotated[str, typer.Argument(metavar="AMOUNT", help="Credits, such as 500 or 1234.50.")],
     *,
-    upi: Annotated[str | None, typer.Option(metavar="ID", help="To this UPI id: name@handle.")] = None,
+    upi: Annotated[str | None, typer.Option(metavar="ID", help="Pay to this UPI ID: name@handle.")] = None,
     bank: Annotated[
-        str | None, typer.Option(metavar="NUMBER", help="To this bank account; with --ifsc and --name.")
+        str | None,
+        typer.Option(metavar="NUMBER", help="Pay to this bank account; requires --ifsc and --name."),
     ] = None,
-    ifsc: Annotated[str | None, typer.Option(metavar="CODE", help="The bank branch's IFSC.")] = None,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="The account holder.")] = None,
+    ifsc: Annotated[str | None, typer.Option(metavar="CODE", help="IFSC of the bank branch.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the account holder.")] = None,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Ask for a payout of matured credits. Shows what will happen, and asks.
+    """Request a payout of matured credits. Shows a summary and asks for confirmation.
 
     \b
     Examples:
       pool payouts request 500 --upi asha@okaxis
       pool payouts request 12000 --bank 50100123456789 --ifsc HDFC0000123 --name "Asha Rao"
     """
-    from computepool.core.money.money import parse_credits
-
     target = _target(upi=upi, bank=bank, ifsc=ifsc, name=name)
     wanted = parse_credits(amount, field="amount")
     pool = open_pool()
@@ -106,28 +106,28 @@ def request_payout(
 
 def _target(*, upi: str | None, bank: str | None, ifsc: str | None, name: str | None) -> dict[str, Any]:
     if (upi is None) == (bank is None):
-        raise typer.BadParameter("Name one target: --upi ID, or --bank NUMBER --ifsc CODE --name NAME.")
+        raise typer.BadParameter("Specify one target: --upi ID, or --bank NUMBER --ifsc CODE --name NAME.")
     if upi is not None:
         if ifsc is not None or name is not None:
-            raise typer.BadParameter("--ifsc and --name belong to --bank.")
+            raise typer.BadParameter("--ifsc and --name require --bank.")
         return {"upi": upi}
     if ifsc is None or name is None:
-        raise typer.BadParameter("--bank needs --ifsc and --name too.")
+        raise typer.BadParameter("--bank requires --ifsc and --name.")
     return {"bank": {"account_number": bank, "ifsc": ifsc, "name": name}}
 
 
 def _confirm_request(amount: int, *, to: str, available: int) -> None:
-    output.note(f"Pay out   {_credits(amount)} credits")
+    output.note(f"Pay out   {format_credits(amount)} credits")
     output.note(f"To        {to}")
     left = available - amount
-    remains = _credits(left) if left >= 0 else f"nothing; {_credits(-left)} are missing"
-    output.note(f"Remains   {remains} of {_credits(available)} matured credits")
-    confirm("Shall it be paid out?")
+    remains = format_credits(left) if left >= 0 else f"nothing; {format_credits(-left)} credits short"
+    output.note(f"Remains   {remains} of {format_credits(available)} matured credits")
+    confirm("Request this payout?")
 
 
 @app.command("show")
 def show_payout(payout_id: PayoutId, *, json: Json = False) -> None:
-    """One payout in full.
+    """Show one payout.
 
     \b
     Examples:
@@ -138,7 +138,7 @@ def show_payout(payout_id: PayoutId, *, json: Json = False) -> None:
 
 @app.command("cancel")
 def cancel_payout(payout_id: PayoutId, *, json: Json = False) -> None:
-    """Call a payout back, before the bank has it.
+    """Cancel a payout that was not sent to the bank yet.
 
     \b
     Examples:
@@ -150,7 +150,7 @@ def cancel_payout(payout_id: PayoutId, *, json: Json = False) -> None:
 # ------------------------------------------------------------ administrators
 @app.command("approve")
 def approve_payout(payout_id: PayoutId, *, yes: Yes = False, json: Json = False) -> None:
-    """Let a first or large payout go (administrators).
+    """Approve a first or large payout (admin only).
 
     \b
     Examples:
@@ -159,8 +159,10 @@ def approve_payout(payout_id: PayoutId, *, yes: Yes = False, json: Json = False)
     pool = open_pool()
     if not yes:
         found = pool.payouts.get(payout_id)
-        output.note(f"{_credits(found.amount)} credits of {found.account_name} to {_full_target(found)}")
-        confirm("Approve it?")
+        output.note(
+            f"{format_credits(found.amount)} credits of {found.account_name} to {_full_target(found)}"
+        )
+        confirm("Approve this payout?")
     _show(pool.payouts.approve(payout_id), json=json)
 
 
@@ -168,14 +170,14 @@ def approve_payout(payout_id: PayoutId, *, yes: Yes = False, json: Json = False)
 def reject_payout(
     payout_id: PayoutId,
     *,
-    reason: Annotated[str, typer.Option(metavar="WORDS", help="Why; its owner reads it.")],
+    reason: Annotated[str, typer.Option(metavar="WORDS", help="Reason, shown to the account holder.")],
     json: Json = False,
 ) -> None:
-    """Refuse a payout, before the bank has it; the money goes back (administrators).
+    """Reject a payout that was not sent to the bank yet, and return the credits (admin only).
 
     \b
     Examples:
-      pool payouts reject payout_01k9x3p6h3t8c5v2w7z4q9r1n0 --reason "The holder is somebody else."
+      pool payouts reject payout_01k9x3p6h3t8c5v2w7z4q9r1n0 --reason "The account holder is a different person."
     """
     _show(open_pool().payouts.reject(payout_id, reason), json=json)
 
@@ -184,11 +186,12 @@ def reject_payout(
 def export_payouts(
     *,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Default: print it.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Write to this file. Default: standard output."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """What has to be paid by hand, as a CSV file for the bank (administrators).
+    """Export payouts to be paid manually, as CSV for the bank (admin only).
 
     \b
     Examples:
@@ -204,7 +207,7 @@ def export_payouts(
         out.touch(mode=0o600)
         out.write_text(text, newline="")
         output.note(
-            f"{len(_rows(text))} payouts in {out}. Afterwards: pool payouts mark-paid ID --reference UTR"
+            f"Wrote {len(_rows(text))} payouts to {out}. After paying: pool payouts mark-paid ID --reference UTR"
         )
 
 
@@ -212,10 +215,10 @@ def export_payouts(
 def mark_paid(
     payout_id: PayoutId,
     *,
-    reference: Annotated[str, typer.Option(metavar="UTR", help="The bank's number for the transfer.")],
+    reference: Annotated[str, typer.Option(metavar="UTR", help="The bank's reference for the transfer.")],
     json: Json = False,
 ) -> None:
-    """The bank has paid it: seen on its statement (administrators).
+    """Record that the bank paid a payout, as seen on its statement (admin only).
 
     \b
     Examples:
@@ -228,40 +231,39 @@ def mark_paid(
 def mark_failed(
     payout_id: PayoutId,
     *,
-    reason: Annotated[str, typer.Option(metavar="WORDS", help="Why; its owner reads it.")],
+    reason: Annotated[str, typer.Option(metavar="WORDS", help="Reason, shown to the account holder.")],
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """The bank has not paid it and will not; the money goes back (administrators).
+    """Record that the bank did not and will not pay a payout, and return the credits (admin only).
 
     \b
     Examples:
       pool payouts mark-failed payout_01k9x3p6h3t8c5v2w7z4q9r1n0 --reason "The account is closed."
     """
     if not yes:
-        confirm("The money goes back to its owner. Is it certain that the bank has not paid it?")
+        confirm("This returns the credits to the account. Are you certain that the bank did not pay?")
     _show(open_pool().payouts.mark_failed(payout_id, reason), json=json)
 
 
 # ------------------------------------------------------------ how it is shown
 def _show(payout: PayoutView, *, json: bool) -> None:
-    if json:
-        output.print_json(payout)
-        return
-    output.print_fields(
+    output.show_fields(
+        payout,
         [
             ("payout", payout.id),
-            ("amount", f"{_credits(payout.amount)} credits"),
+            ("amount", f"{format_credits(payout.amount)} credits"),
             ("to", _full_target(payout)),
             ("account", payout.account_name),
             ("state", payout.state),
             ("status", payout.status),
             ("provider", payout.provider),
-            ("bank's reference", payout.provider_ref),
+            ("bank reference", payout.provider_ref),
             ("approved by", payout.approved_by),
-            ("asked", output.moment(payout.created_at_ms)),
-            ("changed", output.moment(payout.updated_at_ms)),
-        ]
+            ("requested", output.moment(payout.created_at_ms)),
+            ("updated", output.moment(payout.updated_at_ms)),
+        ],
+        json=json,
     )
 
 
@@ -276,9 +278,3 @@ def _rows(text: str) -> list[dict[str, str]]:
     import io
 
     return list(csv.DictReader(io.StringIO(text, newline="")))
-
-
-def _credits(amount: int) -> str:
-    from computepool.core.money.money import format_credits
-
-    return format_credits(amount)

@@ -21,7 +21,7 @@ _EDITED = ("base", "tiers", "regions", "fee_ppm", "spot_range", "payout_min")
 
 @app.callback(invoke_without_command=True)
 def newest(ctx: typer.Context, *, json: Json = False) -> None:
-    """The price table in force.
+    """Show the current price table.
 
     \b
     Examples:
@@ -34,11 +34,11 @@ def newest(ctx: typer.Context, *, json: Json = False) -> None:
 
 @app.command()
 def show(
-    version: Annotated[int | None, typer.Argument(metavar="VERSION", help="A former version.")] = None,
+    version: Annotated[int | None, typer.Argument(metavar="VERSION", help="An earlier version.")] = None,
     *,
     json: Json = False,
 ) -> None:
-    """Show the price table in force, or a former version.
+    """Show the current price table, or an earlier version.
 
     \b
     Examples:
@@ -59,7 +59,7 @@ def _print(table: PriceTableView, *, json: bool) -> None:
             ("base", f"{format_credits(table.base)} per unit-hour"),
             ("fee", f"{_percent(table.fee_ppm)}, at most {_percent(table.fee_max_ppm)}"),
             ("spot price", f"from 1/{table.spot_range} to {table.spot_range} times the reference"),
-            ("least payout", format_credits(table.payout_min)),
+            ("minimum payout", format_credits(table.payout_min)),
             ("digest", table.digest),
         ]
     )
@@ -70,20 +70,17 @@ def _print(table: PriceTableView, *, json: bool) -> None:
 
 @app.command()
 def history(*, json: Json = False) -> None:
-    """List every version of the prices, the newest first.
+    """List all versions of the price table, newest first.
 
     \b
     Examples:
       pool prices history
     """
     versions = open_pool().prices.history()
-    if json:
-        output.print_json(versions)
-        return
     rows = [
         (one.version, output.moment(one.created_at_ms), one.created_by, one.digest[:12]) for one in versions
     ]
-    output.print_table(("VERSION", "SINCE", "BY", "DIGEST"), rows, empty="No prices.")
+    output.show_table(versions, ("VERSION", "SINCE", "BY", "DIGEST"), rows, empty="No prices.", json=json)
 
 
 @app.command("set")
@@ -91,25 +88,27 @@ def set_prices(
     *,
     file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A whole table, as `pool prices show --json` prints it."),
+        typer.Option(metavar="FILE", help="A complete table, as printed by `pool prices show --json`."),
     ] = None,
-    base: Annotated[str | None, typer.Option(metavar="CREDITS", help="One unit-hour at 1.00 × 1.00.")] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(metavar="CREDITS", help="Price of one unit-hour at tier and region rates of 1.00."),
+    ] = None,
     tier: Annotated[
-        list[str] | None, typer.Option(metavar="TIER=RATE", help="rtx-4090=3.1; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="TIER=RATE", help="Tier rate, such as rtx-4090=3.1; repeatable."),
     ] = None,
     region: Annotated[
-        list[str] | None, typer.Option(metavar="REGION=RATE", help="in=0.7; may be repeated.")
+        list[str] | None, typer.Option(metavar="REGION=RATE", help="Region rate, such as in=0.7; repeatable.")
     ] = None,
     fee: Annotated[
         str | None,
-        typer.Option(
-            metavar="PERCENT", help="The platform's part: 20%, the most unless the hub allows more."
-        ),
+        typer.Option(metavar="PERCENT", help="Platform fee: up to 20%, unless the hub allows more."),
     ] = None,
-    payout_min: Annotated[str | None, typer.Option(metavar="CREDITS", help="The least payout.")] = None,
+    payout_min: Annotated[str | None, typer.Option(metavar="CREDITS", help="Minimum payout.")] = None,
     json: Json = False,
 ) -> None:
-    """Put a new version of the prices in force (for administrators). Running jobs keep theirs.
+    """Publish a new version of the price table (admin only). Running jobs keep their prices.
 
     \b
     Examples:
@@ -130,10 +129,7 @@ def set_prices(
     table["tiers"] = {**table["tiers"], **_rates(tier, what="--tier")}
     table["regions"] = {**table["regions"], **_rates(region, what="--region")}
     changed = prices.change(validate(PricesRequest, **table))
-    if json:
-        output.print_json(changed)
-    else:
-        output.say(f"Version {changed.version} of the prices holds from now on.")
+    output.show(changed, f"Version {changed.version} of the price table is now in effect.", json=json)
 
 
 def _editable(table: PriceTableView) -> dict[str, Any]:
@@ -152,7 +148,7 @@ def _from_file(file: Path) -> dict[str, Any]:
         return {name: whole[name] for name in _EDITED} | {"based_on": based_on}
     except KeyError as error:
         raise BadRequest(
-            f"{file} has no {error.args[0]}; take `pool prices show --json` as a pattern."
+            f"{file} has no {error.args[0]}; use `pool prices show --json` as a template."
         ) from None
     except (ValueError, AttributeError, TypeError):
         raise BadRequest(f"{file} is not a price table in JSON.") from None
@@ -167,7 +163,7 @@ def _rates(given: list[str] | None, *, what: str) -> dict[str, int]:
 def _hundredths(text: str, *, what: str) -> int:
     whole, _, part = text.partition(".")
     if not (whole.isdecimal() and (part.isdecimal() or not part) and len(part) <= 2 and len(whole) <= 4):
-        raise typer.BadParameter(f"{text!r}: write a rate like 3 or 0.75.", param_hint=what)
+        raise typer.BadParameter(f"{text!r} is not a rate; use a number like 3 or 0.75.", param_hint=what)
     return int(whole) * 100 + int(part.ljust(2, "0"))
 
 
@@ -175,7 +171,7 @@ def _ppm(text: str) -> int:
     """`20%` or `12.5%`, with up to four decimals."""
     whole, _, part = text.strip().removesuffix("%").strip().partition(".")
     if not (whole.isdecimal() and (part.isdecimal() or not part) and len(part) <= 4 and len(whole) <= 2):
-        raise typer.BadParameter(f"{text!r}: write a percentage like 20%.", param_hint="--fee")
+        raise typer.BadParameter(f"{text!r} is not a percentage; use a value like 20%.", param_hint="--fee")
     return int(whole) * 10_000 + int(part.ljust(4, "0"))
 
 

@@ -1,4 +1,4 @@
-"""`pool seal`: your keys for sealing, and what was sealed to them."""
+"""`pool seal`: the keys that results are encrypted to, and opening sealed files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from computepool.cli import output
 from computepool.cli.options import Json, ask_passphrase
 
-app = typer.Typer(no_args_is_help=True, help="Encrypt what jobs bring back to a key that only you have.")
+app = typer.Typer(no_args_is_help=True, help="Encrypt job results to a key that only you hold.")
 
 
 def fingerprint(public: str) -> str:
@@ -23,15 +23,15 @@ def fingerprint(public: str) -> str:
 def init(
     *,
     passphrase: Annotated[
-        bool, typer.Option("--passphrase", help="Ask for a passphrase for the key.")
+        bool, typer.Option("--passphrase", help="Protect the key with a passphrase.")
     ] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="Use a new key from now on.")] = False,
-    always: Annotated[
-        bool, typer.Option("--always", help="Seal every job that does not say otherwise.")
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace the current key with a new one.")
     ] = False,
+    always: Annotated[bool, typer.Option("--always", help="Seal every job by default.")] = False,
     json: Json = False,
 ) -> None:
-    """Make your key pair for sealing. Keep a copy: without it nobody can open what was sealed to it.
+    """Create your key pair for sealing. Back it up: without it, sealed results cannot be opened.
 
     \b
     Examples:
@@ -43,18 +43,17 @@ def init(
 
     words = typer.prompt("Passphrase", hide_input=True, confirmation_prompt=True) if passphrase else ""
     made = sealing.init(passphrase=words, replace_current=replace, always=True if always else None)
-    if json:
-        output.print_json(
-            {"public": made.public, "fingerprint": made.fingerprint, "path": str(sealing.key_path())}
-        )
-        return
-    output.say(f"key {made.fingerprint} in {sealing.key_path()}")
-    output.note("Keep a copy in a safe place: pool seal export. Seal a job: pool submit --seal …")
+    output.show(
+        {"public": made.public, "fingerprint": made.fingerprint, "path": str(sealing.key_path())},
+        f"key {made.fingerprint} in {sealing.key_path()}",
+        json=json,
+        hint="Back it up in a safe place: pool seal export. Seal a job: pool submit --seal …",
+    )
 
 
 @app.command("show")
 def show(*, json: Json = False) -> None:
-    """List your keys for sealing, the current one first, and whether every job is sealed.
+    """List your sealing keys, current one first, and whether jobs are sealed by default.
 
     \b
     Examples:
@@ -76,12 +75,12 @@ def show(*, json: Json = False) -> None:
     ]
     output.print_table(("KEY", "STATE", "PASSPHRASE", "PUBLIC"), rows, empty="No key yet: pool seal init")
     if file.always:
-        output.note("Every job is sealed, unless it says --no-seal. Change that: pool seal always off")
+        output.note("Every job is sealed unless you pass --no-seal. Change that: pool seal always off")
 
 
 @app.command("always")
 def always(wanted: Annotated[str, typer.Argument(metavar="on|off")], *, json: Json = False) -> None:
-    """Seal every job that does not say otherwise, or only those that say --seal.
+    """Choose whether jobs are sealed by default, or only with --seal.
 
     \b
     Examples:
@@ -90,7 +89,7 @@ def always(wanted: Annotated[str, typer.Argument(metavar="on|off")], *, json: Js
     from computepool.sdk.files import sealing
 
     if wanted not in ("on", "off"):
-        raise typer.BadParameter("say on or off.")
+        raise typer.BadParameter("use on or off.")
     sealing.set_always(wanted == "on")
     if json:
         output.print_json({"always": wanted == "on"})
@@ -98,7 +97,7 @@ def always(wanted: Annotated[str, typer.Argument(metavar="on|off")], *, json: Js
 
 @app.command("export")
 def export(*, json: Json = False) -> None:
-    """Print your keys as JSON, for a safe place or another machine. Whoever has them can read your results.
+    """Print your keys as JSON, for a backup or another machine. Anyone who has them can read your results.
 
     \b
     Examples:
@@ -109,17 +108,17 @@ def export(*, json: Json = False) -> None:
 
     file = sealing.load()
     if not file.keys:
-        raise BadRequest("There is no key to export: make one with `pool seal init`.")
+        raise BadRequest("There is no key to export. Create one: pool seal init")
     output.say(sealing.as_json(file).rstrip())
 
 
 @app.command("import")
 def import_keys(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `pool seal export` printed.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Output of `pool seal export`.")],
     *,
     json: Json = False,
 ) -> None:
-    """Take over keys from another machine; a key that is here stays the current one.
+    """Import keys from another machine. An existing key stays the current one.
 
     \b
     Examples:
@@ -129,27 +128,26 @@ def import_keys(
     from computepool.sdk.jobs.options import readable_file
 
     kept = sealing.add(readable_file(file).read_text())
-    if json:
-        output.print_json({"keys": [key.fingerprint for key in kept.keys]})
-        return
-    output.say(
-        f"{len(kept.keys)} key{'' if len(kept.keys) == 1 else 's'}; current: {kept.keys[0].fingerprint}"
+    output.show(
+        {"keys": [key.fingerprint for key in kept.keys]},
+        f"{len(kept.keys)} key{'' if len(kept.keys) == 1 else 's'}; current: {kept.keys[0].fingerprint}",
+        json=json,
     )
 
 
 @app.command("open")
 def open_files(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Sealed files, such as a home's.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Sealed files.")],
     *,
     out: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Where to; a folder if there are several.")
+        Path | None, typer.Option(metavar="PATH", help="Destination; a folder for several files.")
     ] = None,
     in_place: Annotated[
-        bool, typer.Option("--in-place", help="Replace each file by what was sealed in it.")
+        bool, typer.Option("--in-place", help="Replace each file with its decrypted content.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Open sealed files that lie here: those that came home with a group, or were fetched with --raw.
+    """Decrypt local sealed files, such as those delivered to a home node or fetched with --raw.
 
     \b
     Examples:
@@ -161,7 +159,7 @@ def open_files(
 
     sealing.ask_passphrase[:] = [ask_passphrase]
     if (out is None) is not in_place:
-        raise typer.BadParameter("say --out PATH or --in-place.")
+        raise typer.BadParameter("pass either --out PATH or --in-place.")
     opened = []
     for file in files:
         source = readable_file(file)

@@ -1,4 +1,4 @@
-"""`pool login`, `logout`, `whoami`: which hub, and as whom."""
+"""`pool login`, `logout` and `whoami`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def login(
-    url: Annotated[str | None, typer.Argument(help="The hub's address, or a sign-in link.")] = None,
+    url: Annotated[str | None, typer.Argument(help="Hub address, or a sign-in link.")] = None,
     *,
-    code: Annotated[str | None, typer.Option(help="A one-time code from a sign-in link.")] = None,
-    key: Annotated[str | None, typer.Option(help="An API key; - reads it from standard input.")] = None,
+    code: Annotated[str | None, typer.Option(help="One-time code from a sign-in link.")] = None,
+    key: Annotated[str | None, typer.Option(help="API key; - reads it from standard input.")] = None,
     json: Json = False,
 ) -> None:
-    """Sign in to a hub; the address and the key are kept in your config file.
+    """Sign in to a hub. Its address and your key are stored in the config file.
 
     \b
     Examples:
@@ -41,20 +41,21 @@ def login(
         key = sys.stdin.readline().strip()
     account, secret = _with_code(address, code) if code else (_check(address, key or ""), key)
     path = save_config(Config(hub=address, key=secret, hub_keys=_hub_keys(address)))
-    if json:
-        output.print_json({"hub": address, "account": account.model_dump(mode="json"), "config": str(path)})
-    else:
-        output.say(f"Signed in to {address} as {account.name}.")
+    output.show(
+        {"hub": address, "account": account.model_dump(mode="json"), "config": str(path)},
+        f"Signed in to {address} as {account.name}.",
+        json=json,
+    )
 
 
 def logout(
     *,
     everywhere: Annotated[
-        bool, typer.Option("--everywhere", help="Also end every key and browser session of yours.")
+        bool, typer.Option("--everywhere", help="Also revoke all your keys and browser sessions.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Forget the key. It stays valid, unless you sign out everywhere or revoke it with `pool keys revoke`.
+    """Remove the stored key. It stays valid until you revoke it (`pool keys revoke`, or --everywhere).
 
     \b
     Examples:
@@ -67,14 +68,11 @@ def logout(
     if everywhere:
         open_pool().keys.revoke_all(keep_this=False)
     save_config(Config(hub=hub, key=None))
-    if json:
-        output.print_json({"hub": hub, "signed_in": False})
-    else:
-        output.say(f"Signed out of {hub}.")
+    output.show({"hub": hub, "signed_in": False}, f"Signed out of {hub}.", json=json)
 
 
 def whoami(*, json: Json = False) -> None:
-    """Say which hub this is and who you are there.
+    """Show the current hub and account.
 
     \b
     Examples:
@@ -82,10 +80,11 @@ def whoami(*, json: Json = False) -> None:
     """
     pool = open_pool()
     account = pool.whoami()
-    if json:
-        output.print_json({"hub": pool.transport.url, **account.model_dump(mode="json")})
-    else:
-        output.say(f"{account.name} ({', '.join(account.roles)}) at {pool.transport.url}")
+    output.show(
+        {"hub": pool.transport.url, **account.model_dump(mode="json")},
+        f"{account.name} ({', '.join(account.roles)}) at {pool.transport.url}",
+        json=json,
+    )
 
 
 def _split(link: str) -> tuple[str, str | None]:
@@ -102,7 +101,9 @@ def _split(link: str) -> tuple[str, str | None]:
 
 def _ask() -> str:
     if not sys.stdin.isatty():
-        raise typer.BadParameter("give --code or --key; there is no terminal to ask at.", param_hint="--key")
+        raise typer.BadParameter(
+            "pass --code or --key; there is no terminal to prompt on.", param_hint="--key"
+        )
     answer: str = typer.prompt("API key", hide_input=True)
     return answer.strip()
 

@@ -1,4 +1,4 @@
-"""`pool status`: who you are, at which hub, what you have there, and what it does for you now."""
+"""`pool status`: your account, hub, balance, nodes and unfinished jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STATES = ("running", "leased", "queued")
 
 
 def status(*, json: Json = False) -> None:
-    """Show who you are, the hub, your unfinished jobs, your nodes and your balance.
+    """Show your account, hub, balance, nodes and unfinished jobs.
 
     \b
     Examples:
@@ -69,6 +69,6 @@ def _count(jobs: list[JobView]) -> str:
 
 def _credits(have: CreditsView) -> str:
     if have.economy == "none":
-        return "nothing costs anything in this pool"
+        return "jobs are free in this pool"
     held = f", {format_credits(have.held)} held for unfinished jobs" if have.held else ""
-    return f"{format_credits(have.available)} to spend{held}"
+    return f"{format_credits(have.available)} available{held}"

@@ -1,4 +1,4 @@
-"""`pool webhooks`: be told at an address of yours when something is done."""
+"""`pool webhooks`: send signed notifications to a URL."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from computepool.cli import output
 from computepool.cli.clock import now_ms
 from computepool.cli.options import Json, open_pool
 
-app = typer.Typer(no_args_is_help=True, help="Be told at an address of yours when something is done.")
+app = typer.Typer(no_args_is_help=True, help="Send notifications to a URL when groups or jobs finish.")
 _Id = Annotated[str, typer.Argument(metavar="ID", help="From `pool webhooks list`.")]
 
 
 @app.command("add")
 def add(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Where messages are sent, by POST over https.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="URL that receives messages as HTTPS POST.")],
     *,
     event: Annotated[
         list[str] | None,
-        typer.Option(help="group.complete, group.home or job.finished; may be given several times."),
+        typer.Option(help="group.complete, group.home or job.finished; repeatable."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Be told by a signed message when a group is complete or has come home.
+    """Add a webhook: a signed message when a group completes or its results are delivered.
 
-    The secret is printed once; the receiver checks signatures with it: computepool.verify_webhook(headers, body, secret),
-    or any library for Standard Webhooks. job.finished is one message for every job, so it is sent only to who asks.
+    The secret is printed once. The receiver verifies signatures with computepool.verify_webhook(headers, body, secret),
+    or with any Standard Webhooks library. job.finished sends one message per job, so it is off by default.
 
     \b
     Examples:
@@ -43,8 +43,8 @@ def add(
         output.print_json(made)
         return
     output.say(f"{made.id}: {', '.join(made.events)} to {made.url}")
-    output.say(f"Secret, shown this once: {made.secret}")
-    output.note(f"Try it out: pool webhooks test {made.id}")
+    output.say(f"Secret (shown only once): {made.secret}")
+    output.note(f"Test it: pool webhooks test {made.id}")
 
 
 def _check_events(names: Sequence[str]) -> None:
@@ -56,24 +56,21 @@ def _check_events(names: Sequence[str]) -> None:
     for name in names:
         if name not in EVENTS:
             near = get_close_matches(name, EVENTS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(EVENTS)}."
-            raise BadRequest(f"--event: there is no event {name!r}; {hint}", field="events")
+            hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(EVENTS)}."
+            raise BadRequest(f"--event: unknown event {name!r}; {hint}", field="events")
 
 
 @app.command("list")
 def list_webhooks(*, json: Json = False) -> None:
-    """List your webhooks, and whether they work.
+    """List your webhooks and their state.
 
     \b
     Examples:
       pool webhooks list
     """
     found = open_pool().webhooks.list()
-    if json:
-        output.print_json(found)
-        return
     rows = [(one.id, _health(one), ", ".join(one.events), one.url) for one in found]
-    output.print_table(("ID", "STATE", "EVENTS", "URL"), rows, empty="You have no webhooks.")
+    output.show_table(found, ("ID", "STATE", "EVENTS", "URL"), rows, empty="You have no webhooks.", json=json)
 
 
 def _health(one: object) -> str:
@@ -85,13 +82,13 @@ def _health(one: object) -> str:
     return (
         "works"
         if one.failing_since_ms is None
-        else f"nothing has arrived for {output.span(now_ms() - one.failing_since_ms)}"
+        else f"failing for {output.span(now_ms() - one.failing_since_ms)}"
     )
 
 
 @app.command("rm")
 def remove(webhook_id: _Id, *, json: Json = False) -> None:
-    """Remove a webhook; nothing more is sent to it.
+    """Remove a webhook.
 
     \b
     Examples:
@@ -103,7 +100,7 @@ def remove(webhook_id: _Id, *, json: Json = False) -> None:
 
 @app.command("enable")
 def enable(webhook_id: _Id, *, json: Json = False) -> None:
-    """Send to it again after it was disabled. What happened meanwhile is not sent: see `pool events`.
+    """Re-enable a disabled webhook. Events from the meantime are not sent; see `pool events`.
 
     \b
     Examples:
@@ -115,27 +112,24 @@ def enable(webhook_id: _Id, *, json: Json = False) -> None:
 
 @app.command("test")
 def try_out(webhook_id: _Id, *, json: Json = False) -> None:
-    """Send it a message that says it is a test, and show how that goes.
+    """Send a test message.
 
     \b
     Examples:
       pool webhooks test hook_01h…
     """
     made = open_pool().webhooks.test(webhook_id)
-    if json:
-        output.print_json(made)
-    else:
-        output.say(f"{made.id} is on its way; see how it went: pool webhooks deliveries {webhook_id}")
+    output.show(made, f"Sent {made.id}. See the outcome: pool webhooks deliveries {webhook_id}", json=json)
 
 
 @app.command("deliveries")
 def deliveries(
     webhook_id: _Id,
     *,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of deliveries.")] = 20,
     json: Json = False,
 ) -> None:
-    """What was sent to a webhook, newest first, and how that went.
+    """List deliveries to a webhook, newest first, with their outcome.
 
     \b
     Examples:
@@ -144,11 +138,14 @@ def deliveries(
     from itertools import islice
 
     found = list(islice(open_pool().webhooks.deliveries(webhook_id, limit=limit), limit))
-    if json:
-        output.print_json(found)
-        return
     rows = [
         (one.id, one.event, one.state, str(one.tries), output.ago(one.created_at_ms), one.reason or "")
         for one in found
     ]
-    output.print_table(("ID", "EVENT", "STATE", "TRIES", "WHEN", "WHY"), rows, empty="Nothing was sent yet.")
+    output.show_table(
+        found,
+        ("ID", "EVENT", "STATE", "ATTEMPTS", "CREATED", "REASON"),
+        rows,
+        empty="No deliveries yet.",
+        json=json,
+    )

@@ -1,4 +1,4 @@
-"""Tells a person who stops waiting what becomes of the work, and how to come back to it."""
+"""A note for somebody who stops waiting: what happens to the work, and how to return to it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from computepool.cli import output
 
 @contextmanager
 def goes_on(words: str) -> Iterator[None]:
-    """Says `words` when the waiting inside ends by Ctrl-C, or because the hub stays away."""
+    """Print `words` if the wait inside ends by Ctrl-C, or because the hub stays unreachable."""
     from computepool.sdk.errors import HubUnreachable
 
     try:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
     TaskProgressColumn,
     TextColumn,
@@ -75,17 +76,14 @@ def follow(pool: Pool, job_id: str, *, warning: str = "") -> JobDetail:
         screen.close()
 
 
+def _columns() -> tuple[ProgressColumn, ...]:
+    text = TextColumn("{task.description}", markup=False)
+    return SpinnerColumn(), text, BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
+
+
 def follow_slices(pool: Pool, group_id: str, job_ids: Sequence[str]) -> list[JobResult]:
     """Until these are over; the group may have others, of before and of other people's terminals."""
-    bar = Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        disable=not sys.stderr.isatty(),
-    )
+    bar = Progress(*_columns(), console=Console(stderr=True), disable=not sys.stderr.isatty())
     with bar:
         open_ = set(job_ids)
         ended: list[JobResult] = []
@@ -109,13 +107,13 @@ def save_outputs(pool: Pool, outputs: list[OutputFile], folder: Path | None, *, 
         for item in outputs:
             output.note(f"output {item.name}  {output.size(item.size)}  {item.digest[:12]}")
         if outputs:
-            output.note("Fetch them with --out DIR, or: pool artifacts get DIGEST")
+            output.note("Download them with --out DIR, or: pool artifacts get DIGEST")
         return
     for item, path, reason in fetch(pool, outputs, folder, job_id=job_id):
         if path is not None:
             output.note(f"output {path}  {output.size(item.size)}")
         else:
-            output.note(f"{reason} It is there: pool artifacts get {item.digest[:12]} FILE")
+            output.note(f"{reason} Download it: pool artifacts get {item.digest[:12]} FILE")
 
 
 def bill(jobs: Sequence[JobView]) -> str:
@@ -123,8 +121,8 @@ def bill(jobs: Sequence[JobView]) -> str:
     held, charge = sum(job.hold for job in jobs), sum(job.charge or 0 for job in jobs)
     if not held and not charge:
         return ""
-    back = f"{format_credits(held - charge)} of the {format_credits(held)} set aside came back."
-    return f"It cost {format_credits(charge)} credits; {back}" if charge else f"It cost nothing; {back}"
+    back = f"{format_credits(held - charge)} of the {format_credits(held)} on hold were refunded."
+    return f"Cost: {format_credits(charge)} credits; {back}" if charge else f"Cost: nothing; {back}"
 
 
 def sentence(job: JobDetail) -> str:
@@ -168,15 +166,7 @@ class _LiveScreen:
 
     def __init__(self) -> None:
         self._console = Console(highlight=False)
-        self._bar = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            TaskProgressColumn(),
-            TimeElapsedColumn(),
-            console=self._console,
-            transient=True,
-        )
+        self._bar = Progress(*_columns(), console=self._console, transient=True)
         self._task = self._bar.add_task("", total=None)
         self._lines = {"stdout": "", "stderr": ""}
         self._last: JobDetail | None = None

@@ -1,4 +1,4 @@
-"""`pool jobs groups` and `pool group …`: what belongs together, how far it is, and how it comes home."""
+"""`pool jobs groups` and `pool group …`: groups of jobs, their progress, and delivery of their results."""
 
 from __future__ import annotations
 
@@ -23,11 +23,9 @@ if TYPE_CHECKING:
     from computepool.sdk import Collector
 
 app = typer.Typer(
-    no_args_is_help=True, help="Collectors: what a group waits for, what came, and where it goes."
+    no_args_is_help=True, help="Manage groups: what each expects, what arrived, and where results go."
 )
-Group = Annotated[
-    str, typer.Argument(metavar="GROUP", help="Its name, its id or the beginning of it, or last.")
-]
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="Group: name, ID, unique ID prefix, or `last`.")]
 #: While somebody waits, a restart of the hub is waited out.
 _RETRY_S = 300.0
 _FAILED_MAX = 20  #: failures that are shown of a group
@@ -35,11 +33,13 @@ _FAILED_MAX = 20  #: failures that are shown of a group
 
 def groups(
     *,
-    group: Annotated[str | None, typer.Option(metavar="GROUP", help="This one in full (id or name).")] = None,
+    group: Annotated[
+        str | None, typer.Option(metavar="GROUP", help="Show this group in full (ID or name).")
+    ] = None,
     limit: Limit = 30,
     json: Json = False,
 ) -> None:
-    """List groups, the newest first: how far each is, what failed, and whether it is home.
+    """List groups, newest first, with progress, failures and delivery state.
 
     \b
     Examples:
@@ -52,11 +52,10 @@ def groups(
         show_summary(pool.groups.collector(group).summary().view, json=json)
         return
     found = pool.groups.list(limit=limit)
-    if json:
-        output.print_json(found)
-        return
     columns = ("ID", "NAME", "KIND", "TOTAL", "DONE", "FAILED", "PENDING", "STATE", "HOME", "CREATED")
-    output.print_table(columns, map(_row, found), empty="No groups. Try: pool submit job.py --group NAME")
+    output.show_table(
+        found, columns, map(_row, found), empty="No groups. Try: pool submit job.py --group NAME", json=json
+    )
 
 
 def _row(group: GroupView) -> tuple[output.Cell, ...]:
@@ -77,7 +76,7 @@ def _collector(name: str) -> Collector:
 
 @app.command()
 def summary(group: Group, *, json: Json = False) -> None:
-    """What the collector knows: counts, what is pending and why, results, failures, and whether it is home.
+    """Show a group: counts, what is pending and why, results, failures, and delivery to its home node.
 
     \b
     Examples:
@@ -103,7 +102,7 @@ def show_summary(found: GroupSummary, *, json: bool) -> None:
         ("expected", counted(found.expected, "key") if found.expected else None),
         ("duplicates", counted(found.duplicates, "report") if found.duplicates else None),
         ("created", output.ago(found.created_at_ms)),
-        ("complete", output.ago(found.completed_at_ms)),
+        ("completed", output.ago(found.completed_at_ms)),
         ("collector", f"hub {found.location.hub_id} {found.location.address}".strip()),
         ("home", None if found.home.state == "off" else found.home.sentence),
         (
@@ -117,7 +116,7 @@ def show_summary(found: GroupSummary, *, json: bool) -> None:
         )
         size = output.size(found.home.bytes or 0)
         fields.append(("arrived", f"{brought}, {size}, {output.ago(found.home.at_ms)}"))
-        place = found.home.path or f"{found.home.folder} in the data of the agent"
+        place = found.home.path or f"{found.home.folder} in the agent's data folder"
         fields.append(("folder", f"{place} on {found.home.node_name}"))
     output.print_fields(fields)
     # Of a job that did several items of a map, those that failed are told one by one, as each has its own reason.
@@ -128,7 +127,7 @@ def show_summary(found: GroupSummary, *, json: bool) -> None:
     _print_items("DONE", found.results.items, more=found.results.next is not None)
 
 
-def _brought(items: int, files: int) -> str:
+def _count_words(items: int, files: int) -> str:
     return f"{counted(items, 'item')}, {counted(files, 'file')}"
 
 
@@ -147,7 +146,7 @@ def _print_items(title: str, items: Sequence[GroupItem], *, more: bool) -> None:
     ]
     output.print_table((title, "JOB", "STATE", "WHY", "FILES"), rows, empty="")
     if more:
-        output.note("… and more; all of them: pool group fetch, or --json and the API's /items")
+        output.note("… and more. For the full list: pool group fetch, or the API's /items")
 
 
 @app.command()
@@ -156,16 +155,16 @@ def drain(
     *,
     timeout: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Longest wait: 90, 10m, 2h. Default: as long as it takes."),
+        typer.Option(metavar="TIME", help="Maximum wait: 90, 10m, 2h. Default: no limit."),
     ] = None,
     notify: Annotated[
-        bool, typer.Option("--notify", help="Say so on the desktop, or in the terminal, when it is complete.")
+        bool, typer.Option("--notify", help="Show a desktop or terminal notification when it completes.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Wait until everything the group expects is over, with a bar. Exit code 1 when something failed, or the time is over.
+    """Wait until the group is complete, with a progress bar. Exits with 1 on failures or timeout.
 
-    Ctrl-C only ends the waiting: the jobs go on, and so can the waiting, from anywhere.
+    Ctrl-C only stops waiting. The jobs keep running, and you can wait again from any machine.
 
     \b
     Examples:
@@ -183,7 +182,7 @@ def drain(
     collector = pool.groups.collector(group)
     start = collector.summary()
     if not start.total:
-        raise BadRequest("The group is empty: submit jobs into it, or register keys, then wait for it.")
+        raise BadRequest("The group is empty. Submit jobs to it, or register keys, then wait for it.")
     bar = Bar("draining", total=start.total, show=False if json else None)
     seen = 0
 
@@ -195,11 +194,11 @@ def drain(
         seen = done
 
     try:
-        with goes_on(f"Everything goes on. Wait again: pool group drain {collector.group_id}"), bar:
+        with goes_on(f"The jobs keep running. Wait again: pool group drain {collector.group_id}"), bar:
             found = collector.drain(None if timeout is None else limit_s, progress, notify=notify)
     except DrainTimeout as late:
         show_summary(late.summary.view, json=json)
-        output.note(f"It takes longer than you wanted to wait: {late}.")
+        output.note(f"Timed out: {late}.")
         raise typer.Exit(1) from None
     show_summary(found.view, json=json)
     if found.failed:
@@ -211,14 +210,14 @@ def messages(
     group: Group,
     *,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Print new ones as they come, until the group is complete.")
+        bool, typer.Option("--follow", "-f", help="Follow new messages until the group is complete.")
     ] = False,
-    after: Annotated[int, typer.Option(metavar="N", min=0, help="Only those after this number.")] = 0,
+    after: Annotated[int, typer.Option(metavar="N", min=0, help="Only messages after this number.")] = 0,
     json: Json = False,
 ) -> None:
-    """What running jobs told the collector (computepool.send_to_collector), in the order in which it came.
+    """Show messages that running jobs sent (computepool.send_to_collector), in order of arrival.
 
-    A job that was begun again tells everything again: TRY says which attempt it was. --json: one document per line.
+    A restarted job sends its messages again; each shows its attempt. With --json, one document per line.
 
     \b
     Examples:
@@ -232,26 +231,29 @@ def messages(
             output.say(told.model_dump_json())
         else:
             who = told.key or told.job_id
-            output.say(f"{told.number}  {output.moment(told.at_ms)}  {who}  try {told.attempt}  {told.value}")
+            output.say(
+                f"{told.number}  {output.moment(told.at_ms)}  {who}  attempt {told.attempt}  {told.value}"
+            )
         sys.stdout.flush()
 
 
 @app.command()
 def register(
     group: Group,
-    keys: Annotated[list[str] | None, typer.Argument(metavar="KEY…", help="Keys to wait for.")] = None,
+    keys: Annotated[list[str] | None, typer.Argument(metavar="KEY…", help="Keys to expect.")] = None,
     *,
     file: Annotated[
-        str | None, typer.Option(metavar="PATH", help="One key per line; - reads what is piped in.")
+        str | None, typer.Option(metavar="PATH", help="File with one key per line; - for standard input.")
     ] = None,
     meta: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Shown with each of them in lists.")
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Metadata shown with each key; repeatable.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Register keys that the group waits for: a job with that key, or a report of it, ends each.
+    """Register keys that the group expects. Each is completed by a job with that key, or by a report.
 
-    The group is made if there is none of that name. Register before anything runs, and it cannot look complete too early.
+    Creates the group if it does not exist. Register keys before jobs run, so that the group cannot look complete too
+    early.
 
     \b
     Examples:
@@ -265,7 +267,7 @@ def register(
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
         wanted += [line.strip() for line in text.split("\n") if line.strip()]
     if not wanted:
-        raise BadRequest("Name keys, or a file with them: pool group register GROUP KEY…")
+        raise BadRequest("Specify keys, or a file with --file: pool group register GROUP KEY…")
     pool = open_pool()
     collector = pool.groups.collector(pool.groups.find_or_create(group))
     words: dict[str, Any] | None = dict(pairs(meta, what="--meta")) or None
@@ -276,20 +278,18 @@ def register(
     output.say(collector.group_id)
     known = len(set(wanted)) - added
     were = "was" if known == 1 else "were"
-    output.note(f"{counted(added, 'new key')}, {known} {were} registered already.")
+    output.note(f"{counted(added, 'new key')}, {known} {were} already registered.")
 
 
 @app.command()
 def result(
     group: Group,
     key: Annotated[str, typer.Argument(help="A registered key without a job.")],
-    value: Annotated[
-        str | None, typer.Argument(help="Its result: JSON, or else the text as it stands.")
-    ] = None,
+    value: Annotated[str | None, typer.Argument(help="Result: JSON, or plain text.")] = None,
     *,
     json: Json = False,
 ) -> None:
-    """Report a key as done, from outside the pool. The first report of a key stands; others are counted.
+    """Report a key as succeeded, from outside the pool. The first report counts; later ones are duplicates.
 
     \b
     Examples:
@@ -312,7 +312,7 @@ def _value(text: str | None) -> object:
 def failure(
     group: Group,
     key: Annotated[str, typer.Argument(help="A registered key without a job.")],
-    error: Annotated[str, typer.Argument(help="Why, in a sentence.")],
+    error: Annotated[str, typer.Argument(help="Reason for the failure.")],
     *,
     json: Json = False,
 ) -> None:
@@ -331,7 +331,7 @@ def _say_reported(key: str, stands: bool, *, json: bool) -> None:
     elif stands:
         output.say(f"{key} reported")
     else:
-        output.note(f"{key} was reported before, or has a job of its own; this was counted as a duplicate.")
+        output.note(f"{key} was already reported, or has a job. This report was counted as a duplicate.")
     if not stands:
         raise typer.Exit(1)
 
@@ -342,15 +342,17 @@ def return_home(
     *,
     home: Annotated[
         str | None,
-        typer.Option(metavar="NODE", help="A node of yours (id or name). Default: the one it has."),
+        typer.Option(
+            metavar="NODE", help="One of your nodes (ID or name). Default: the group's current home."
+        ),
     ] = None,
-    off: Annotated[bool, typer.Option("--off", help="Call it off.")] = False,
+    off: Annotated[bool, typer.Option("--off", help="Cancel delivery.")] = False,
     json: Json = False,
 ) -> None:
-    """Bring all results and files to a node of yours, when the group is complete or, if it is, now.
+    """Deliver all results and files to one of your nodes once the group is complete.
 
-    The node fetches them as soon as it is online, checks every SHA-256, and tries until it succeeds. Again, to have
-    it verify what it has.
+    The node fetches them when it is online, verifies every SHA-256, and retries until it succeeds. Run this again to
+    make it verify what it has.
 
     \b
     Examples:
@@ -359,20 +361,19 @@ def return_home(
       pool group return-home sweep --off
     """
     view = _collector(group).return_home(home, wanted=not off)
-    if json:
-        output.print_json(view)
-    else:
-        output.say(view.home.sentence if view.home.state != "off" else "It stays at the hub.")
+    output.show(
+        view, view.home.sentence if view.home.state != "off" else "Results stay at the hub.", json=json
+    )
 
 
 @app.command()
 def fetch(
     group: Group,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to; made if it is not there.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Destination folder; created if needed.")],
     *,
     json: Json = False,
 ) -> None:
-    """Pull everything here: summary, results and files, each checked by its SHA-256. Run it again to go on.
+    """Download the summary, results and files, verified by SHA-256. Run it again to resume.
 
     \b
     Examples:
@@ -389,7 +390,7 @@ def fetch(
     def progress(_: Fetched) -> None:
         bar.add(1)
 
-    with goes_on(f"What is there stays. Go on: pool group fetch {view.id} {folder}"), bar:
+    with goes_on(f"Downloaded files are kept. Resume: pool group fetch {view.id} {folder}"), bar:
         found = fetch_group(pool, view.id, folder, progress=progress)
     if json:
         output.print_json(
@@ -407,14 +408,14 @@ def fetch(
     output.say(str(found.folder))
     pending, lost = found.summary.pending, len(found.missing)
     are = "is" if pending == 1 else "are"
-    later = "" if found.summary.complete else f" {pending} {are} pending; run it again later."
-    gone = f" {lost} file{' is' if lost == 1 else 's are'} not at the hub any more." if lost else ""
-    output.note(f"{_brought(found.items, found.files)}, {output.size(found.bytes)}.{later}{gone}")
+    later = "" if found.summary.complete else f" {pending} {are} pending; run this again later."
+    gone = f" {lost} file{' is' if lost == 1 else 's are'} no longer at the hub." if lost else ""
+    output.note(f"{_count_words(found.items, found.files)}, {output.size(found.bytes)}.{later}{gone}")
 
 
 @app.command()
 def cancel(group: Group, *, json: Json = False) -> None:
-    """Cancel every unfinished job of a group; keys that nobody has reported fail.
+    """Cancel all unfinished jobs of a group. Keys without a report fail.
 
     \b
     Examples:
@@ -427,5 +428,5 @@ def cancel(group: Group, *, json: Json = False) -> None:
         output.print_json(view)
     else:
         counts = ", ".join(f"{count} {state}" for state, count in view.counts.items() if count)
-        over = " was over already:" if before.complete else ""
+        over = " was already complete:" if before.complete else ""
         output.say(f"{view.id}{over} {counts or 'empty'}")

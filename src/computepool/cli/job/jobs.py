@@ -1,4 +1,4 @@
-"""`pool jobs …`: look at jobs, follow, explain and cancel them."""
+"""`pool jobs …`: list, follow, explain and cancel jobs."""
 
 from __future__ import annotations
 
@@ -27,25 +27,29 @@ if TYPE_CHECKING:
 
 #: What the node keeps beside the job's files, such as how much was printed.
 _OWN_FILES = ".computepool-"
-app = typer.Typer(no_args_is_help=True, help="Look at jobs, follow, explain and cancel them.")
+app = typer.Typer(no_args_is_help=True, help="List, follow, explain and cancel jobs.")
 
 
 @app.command("list")
 def list_jobs(
     *,
-    state: Annotated[str | None, typer.Option(help="queued, running, succeeded, failed …")] = None,
+    state: Annotated[
+        str | None, typer.Option(help="Filter by state: queued, running, succeeded, failed …")
+    ] = None,
     group: OfGroup = None,
     search: Annotated[
-        str | None, typer.Option("--search", "-q", metavar="TEXT", help="With this in its name or key.")
+        str | None, typer.Option("--search", "-q", metavar="TEXT", help="Filter by text in the name or key.")
     ] = None,
-    kind: Annotated[str | None, typer.Option(help="script, command, function or class.")] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="Filter by kind: script, command, function or class.")
+    ] = None,
     node: OfNode = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="Of the last: 30m, 2h, 7d.")] = None,
-    mine: Annotated[bool, typer.Option("--mine", help="Administrators: only your own.")] = False,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="How far back: 30m, 2h, 7d.")] = None,
+    mine: Annotated[bool, typer.Option("--mine", help="Only your own jobs (for admins).")] = False,
     limit: Limit = 30,
     json: Json = False,
 ) -> None:
-    """List jobs, the newest first.
+    """List jobs, newest first.
 
     \b
     Examples:
@@ -71,12 +75,11 @@ def list_jobs(
         since_ms=None if since is None else now_ms() - round(seconds(since, what="--since") * 1000),
         all="false" if mine else None,
     )
-    if json:
-        output.print_json(jobs)
-        return
     # A narrow terminal leaves out the last ones.
     columns = ("ID", "NAME", "STATE", "NODE", "SUBMITTED", "TOOK", "NOTE", "KIND")
-    output.print_table(columns, map(_row, jobs), empty="No jobs. Try: pool submit examples/hello.py --wait")
+    output.show_table(
+        jobs, columns, map(_row, jobs), empty="No jobs. Try: pool submit examples/hello.py --wait", json=json
+    )
 
 
 def _row(job: JobView) -> tuple[output.Cell, ...]:
@@ -96,7 +99,7 @@ def _remark(job: JobView) -> str:
 
 @app.command()
 def show(job_id: JobId, *, json: Json = False) -> None:
-    """Show one job in full: what it needs, its tries, its outputs.
+    """Show one job in full: requirements, attempts and outputs.
 
     \b
     Examples:
@@ -120,16 +123,16 @@ def show(job_id: JobId, *, json: Json = False) -> None:
             ("node", job.node_name),
             ("group", job.group_id),
             ("submitted by", None if job.parent_id is None else f"job {job.parent_id}"),
-            ("it submitted", ", ".join(job.children)),
+            ("child jobs", ", ".join(job.children)),
             ("submitted", output.ago(job.created_at_ms)),
             ("took", _took(job)),
             ("progress", None if job.progress is None else f"{job.progress:.0%}"),
             ("checkpoint", None if job.checkpoint is None else checkpoint_words(job.checkpoint)),
-            ("goes to", job.pinned),
+            ("moves to", job.pinned),
             ("exit code", job.exit_code),
             ("error", (job.error or "").rstrip()),
             ("cost", _cost(job)),
-            ("checked", _checked(job)),
+            ("verified", _verification_words(job)),
             ("sealed to", None if job.spec.seal_to is None else fingerprint(job.spec.seal_to)),
             ("command", " ".join(job.spec.argv)),
             ("needs", ", ".join(f"{name} {_plain(value)}" for name, value in needs.items())),
@@ -143,7 +146,7 @@ def show(job_id: JobId, *, json: Json = False) -> None:
             (t.number, t.node_name, t.state, t.reason, t.resumed, t.exit_code, _traffic(t.usage), t.error)
             for t in job.tries
         ]
-        columns = ("TRY", "NODE", "STATE", "REASON", "FROM", "EXIT", "NETWORK", "ERROR")
+        columns = ("ATTEMPT", "NODE", "STATE", "REASON", "RESUMED FROM", "EXIT", "NETWORK", "ERROR")
         output.print_table(columns, rows, empty="")
     if job.outputs:
         rows_out = [(item.name, output.size(item.size), item.digest) for item in job.outputs]
@@ -160,19 +163,19 @@ def _plain(value: object) -> object:
 
 
 def checkpoint_words(kept: CheckpointView) -> str:
-    """`3 min ago, 40%, 2 files, 1.4 MB, by try 1`."""
+    """`3 min ago, 40%, 2 files, 1.4 MB, by attempt 1`."""
     share = "" if kept.progress is None else f", {kept.progress:.0%}"
-    return f"{output.ago(kept.at_ms)}{share}, {counted(kept.files, 'file')}, {output.size(kept.size)}, by try {kept.attempt}"
+    return f"{output.ago(kept.at_ms)}{share}, {counted(kept.files, 'file')}, {output.size(kept.size)}, by attempt {kept.attempt}"
 
 
 @app.command()
 def checkpoint(
     job_id: JobId,
     *,
-    out: Annotated[Path | None, typer.Option(help="Fetch the files into this folder.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Download the files into this folder.")] = None,
     json: Json = False,
 ) -> None:
-    """Show where an unfinished job goes on from if it has to start again; list or fetch the files.
+    """Show the checkpoint that an unfinished job would resume from; list or download its files.
 
     \b
     Examples:
@@ -183,10 +186,7 @@ def checkpoint(
 
     pool = open_pool()
     kept = pool.jobs.checkpoint(job_id)
-    if json:
-        output.print_json(kept)
-    else:
-        output.say(f"saved {checkpoint_words(kept)}")
+    output.show(kept, f"saved {checkpoint_words(kept)}", json=json)
     if out is not None or not json:
         own = [item for item in kept.outputs if not item.name.startswith(_OWN_FILES)]
         save_outputs(pool, own, out, job_id=job_id)
@@ -195,35 +195,33 @@ def checkpoint(
 def _show_corrected(right: CorrectedResult) -> None:
     rows = [(item.name, output.size(item.size), item.digest) for item in right.outputs]
     if right.result_artifact is not None:
-        rows.append(("the result", "", right.result_artifact))
+        rows.append(("(result)", "", right.result_artifact))
     if right.result is not None:
-        output.print_table(("THE RIGHT RESULT",), [(right.result,)], empty="")
+        output.print_table(("CORRECT RESULT",), [(right.result,)], empty="")
     if rows:
-        output.print_table(("THE RIGHT OUTPUT", "SIZE", "DIGEST"), rows, empty="")
+        output.print_table(("CORRECT OUTPUT", "SIZE", "DIGEST"), rows, empty="")
 
 
 def _cost(job: JobDetail) -> str | None:
     from computepool.core.money.money import format_credits
 
     if job.charge is None:
-        return f"at most {format_credits(job.hold)}, set aside" if job.hold else None
-    back = f"; {format_credits(job.taken_back)} came back" if job.taken_back else ""
-    return (
-        f"{format_credits(job.charge)}, of {format_credits(job.hold)} set aside{back}" if job.hold else None
-    )
+        return f"at most {format_credits(job.hold)} (on hold)" if job.hold else None
+    back = f"; {format_credits(job.taken_back)} refunded later" if job.taken_back else ""
+    return f"{format_credits(job.charge)} of {format_credits(job.hold)} on hold{back}" if job.hold else None
 
 
 _VERDICTS = {
-    "unchecked": "no, as for most results",
-    "own": "no: your own node ran it",
-    "confirmed": "yes: several owners' nodes came to the same result",
-    "alone": "not yet: nobody else could run it in time; its pay is held until somebody has",
-    "varies": "every run came to another result; this is the first",
-    "refuted": "yes, afterwards, and it is WRONG: two other owners' nodes came to another result",
+    "unchecked": "no, like most results",
+    "own": "no: it ran on your own node",
+    "confirmed": "yes: nodes of several owners produced the same result",
+    "alone": "not yet: no other node could run it in time; payment is held until one does",
+    "varies": "no: every run produced a different result; this is the first",
+    "refuted": "WRONG: a later check on nodes of two other owners produced a different result",
 }
 
 
-def _checked(job: JobDetail) -> str | None:
+def _verification_words(job: JobDetail) -> str | None:
     """Whether somebody else came to the same result."""
     if job.verify == "none" or (job.verdict is None and job.finished_at_ms is not None):
         return None
@@ -248,12 +246,14 @@ def _took(job: JobDetail) -> str:
 def logs(
     job_id: JobId,
     *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Follow the output until the job ends.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Print what a job printed; with -f as it comes. With --json each line is a JSON document of its own.
+    """Print a job's output; with -f, follow it. With --json, one document per line.
 
-    Where there is nothing to print yet, standard error says why: a queued job says what it waits for.
+    If there is no output yet, standard error says why: for a queued job, what it is waiting for.
 
     \b
     Examples:
@@ -264,13 +264,13 @@ def logs(
     from computepool.cli.job.logs import print_logs
 
     pool = open_pool(retry_for=300 if follow else 3)
-    with goes_on(f"The job goes on. Stop it: pool jobs cancel {job_id}") if follow else nullcontext():
+    with goes_on(f"The job keeps running. Stop it: pool jobs cancel {job_id}") if follow else nullcontext():
         print_logs(pool, job_id, follow=follow, json=json)
 
 
 @app.command()
 def cancel(job_ids: JobIds, *, json: Json = False) -> None:
-    """Cancel jobs; running ones are stopped with everything they started.
+    """Cancel jobs. Running jobs are stopped with all their processes.
 
     \b
     Examples:
@@ -280,11 +280,7 @@ def cancel(job_ids: JobIds, *, json: Json = False) -> None:
     """
     pool = open_pool()
     jobs = [pool.jobs.cancel(job_id) for job_id in job_ids]
-    if json:
-        output.print_json(jobs)
-        return
-    for job in jobs:
-        output.say(f"{job.id} {job.state}")
+    output.show(jobs, "\n".join(f"{job.id} {job.state}" for job in jobs), json=json)
 
 
 @app.command()
@@ -292,11 +288,11 @@ def again(
     job_id: JobId,
     *,
     today: Annotated[
-        bool, typer.Option("--today", help="At today's prices, instead of the first one's limits.")
+        bool, typer.Option("--today", help="Use current prices instead of the original limits.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Submit the same job once more, as a new one: same spec, arguments, checks and limits; in no group.
+    """Resubmit a job as a new one, with the same spec, arguments, verification and limits; in no group.
 
     \b
     Examples:
@@ -304,15 +300,12 @@ def again(
       pool jobs wait $(pool jobs again job_01h…)
     """
     made = open_pool().jobs.again(job_id, terms="today" if today else "same")
-    if json:
-        output.print_json(made)
-        return
-    output.say(made.job_ids[0])
+    output.show(made, made.job_ids[0], json=json)
 
 
 @app.command()
 def why(job_id: JobId, *, json: Json = False) -> None:
-    """Explain why a job is where it is, and the smallest change that would let it start.
+    """Explain the state of a job, and the smallest change that would let it start.
 
     \b
     Examples:
@@ -332,7 +325,7 @@ def print_why(answer: WhyView) -> None:
     if answer.gates:
         rows = [(g.gate, g.need, g.failing, g.failing_even_if_idle, g.passing_without) for g in answer.gates]
         output.print_table(
-            ("GATE", "NEEDS", "NODES THAT FAIL", "EVEN WHEN IDLE", "WOULD DO WITHOUT"), rows, empty=""
+            ("REQUIREMENT", "VALUE", "NODES FAILING", "EVEN WHEN IDLE", "NODES WITHOUT IT"), rows, empty=""
         )
     for change in answer.changes:
         output.say(f"{change.change}: {counted(change.nodes, 'node')} could start it now.")
@@ -342,13 +335,13 @@ def print_why(answer: WhyView) -> None:
 def wait(
     job_ids: JobIds,
     *,
-    timeout: Annotated[str | None, typer.Option(help="Give up after: 90, 10m, 2h.")] = None,
+    timeout: Annotated[str | None, typer.Option(help="Maximum wait: 90, 10m, 2h. Default: no limit.")] = None,
     notify: Annotated[
-        bool, typer.Option("--notify", help="Say so on the desktop, or in the terminal, when they are over.")
+        bool, typer.Option("--notify", help="Show a desktop or terminal notification when they finish.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Wait until jobs are over; exit code 1 when one of them did not succeed.
+    """Wait for jobs to finish. Exits with 1 if one of them did not succeed.
 
     \b
     Examples:
@@ -364,11 +357,7 @@ def wait(
     jobs = [pool.jobs.wait(job_id, timeout=timeout_s) for job_id in job_ids]
     if notify:
         tell(", ".join(f"{job.name}: {job.state.value}" for job in jobs))
-    if json:
-        output.print_json(jobs)
-    else:
-        for job in jobs:
-            output.say(f"{job.id} {job.state}")
+    output.show(jobs, "\n".join(f"{job.id} {job.state}" for job in jobs), json=json)
     if any(job.state is not JobState.SUCCEEDED for job in jobs):
         raise typer.Exit(1)
 
@@ -377,10 +366,10 @@ def wait(
 def result(
     job_id: JobId,
     *,
-    out: Annotated[Path | None, typer.Option(help="Fetch the outputs into this folder.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Download the outputs into this folder.")] = None,
     json: Json = False,
 ) -> None:
-    """Print a finished job's result (what its function returned), and list or fetch its outputs.
+    """Print the result of a finished job (its return value), and list or download its outputs.
 
     \b
     Examples:
@@ -396,7 +385,7 @@ def result(
     try:
         ended = pool.jobs.result_now(job_id)
     except Conflict:
-        raise Conflict(f"Job {job_id} is not over yet. Wait for it: pool jobs wait {job_id}") from None
+        raise Conflict(f"Job {job_id} is not finished yet. Wait for it: pool jobs wait {job_id}") from None
     text = ended.result
     if ended.result_artifact is not None:
         text = pool.artifacts.get_result(ended.result_artifact, job_id=job_id)

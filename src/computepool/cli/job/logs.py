@@ -65,7 +65,7 @@ def _explain_silence(pool: Pool, job_id: str, *, printed: bool) -> None:
         output.note(_why_queued(pool, job))
     elif not printed:
         ended = job.state in TERMINAL
-        output.note(f"{job.id} {job.state}{_where(job)}: it printed nothing{'' if ended else ' yet'}.")
+        output.note(f"{job.id} {job.state}{_where(job)}: no output{'' if ended else ' yet'}.")
 
 
 def _why_queued(pool: Pool, job: JobDetail) -> str:

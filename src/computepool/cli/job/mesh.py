@@ -21,15 +21,11 @@ _COLUMNS = 60
 
 def mesh(
     *,
-    nodes: Annotated[
-        bool, typer.Option("--nodes", help="List the nodes that are online, and where.")
-    ] = False,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Print what happens, as it happens; names nobody.")
-    ] = False,
+    nodes: Annotated[bool, typer.Option("--nodes", help="List online nodes with their location.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow anonymised activity.")] = False,
     json: Json = False,
 ) -> None:
-    """Show the pool in a few numbers; with --nodes where its nodes are, with -f what happens.
+    """Show key figures of the pool; with --nodes, its nodes; with -f, its activity.
 
     \b
     Examples:
@@ -84,7 +80,7 @@ def _print_numbers(view: MeshView) -> None:
         (
             ("nodes online", f"{view.nodes_online} of {view.nodes}"),
             ("cores busy", f"{view.cores_busy:g} of {view.cores:g}"),
-            ("cards busy", f"{view.gpus_busy} of {view.gpus}, {output.memory(view.vram_mb)}"),
+            ("GPUs busy", f"{view.gpus_busy} of {view.gpus}, {output.memory(view.vram_mb)}"),
             ("jobs running", view.running),
             ("jobs waiting", view.queued),
             (
@@ -96,7 +92,7 @@ def _print_numbers(view: MeshView) -> None:
 
 
 def usage(job_id: JobId, *, json: Json = False) -> None:
-    """Show what each try of a job used over time: CPU, memory, processes, and cards where it had some.
+    """Show resource use of each attempt over time: CPU, memory, processes, and GPUs.
 
     \b
     Examples:
@@ -110,25 +106,27 @@ def usage(job_id: JobId, *, json: Json = False) -> None:
     for attempt in seen:
         _print_attempt(attempt)
     if not seen:
-        output.note("Nothing was measured: nodes first tell two seconds after a try began.")
+        output.note("No measurements: nodes report two seconds after an attempt starts.")
 
 
 def _print_attempt(attempt: AttemptUsage) -> None:
     length = output.span(attempt.at_ms[-1] - (attempt.started_at_ms or attempt.at_ms[0]))
-    output.say(f"try {attempt.number} on {attempt.node_name or attempt.node_id}, {attempt.state}, {length}")
+    output.say(
+        f"attempt {attempt.number} on {attempt.node_name or attempt.node_id}, {attempt.state}, {length}"
+    )
     columns = (
         ("CPU", attempt.cpu_percent, " %"),
         ("memory", attempt.rss_mb, " MB"),
         ("processes", attempt.processes, ""),
-        ("cards", attempt.gpu_percent, " %"),
-        ("card memory", attempt.vram_mb, " MB"),
+        ("GPUs", attempt.gpu_percent, " %"),
+        ("GPU memory", attempt.vram_mb, " MB"),
     )
     rows = [
         (name, sparkline(_fit(values)), f"{values[-1]}{unit}", f"{max(values)}{unit}")
         for name, values, unit in columns
         if values
     ]
-    output.print_table(("", "", "LAST", "MOST"), rows, empty="")
+    output.print_table(("", "", "LAST", "PEAK"), rows, empty="")
 
 
 def _fit(values: list[int]) -> list[int]:

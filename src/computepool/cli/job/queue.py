@@ -1,4 +1,4 @@
-"""`pool jobs queue` and `pool jobs hosts`: what every node is doing, and where a job would go."""
+"""`pool jobs queue` and `pool jobs hosts`: what every node is doing, and where a job would run."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _TERMS = {"fit_vram": "wastes no GPU", "fit_cores": "wastes no cores"}
 
 
 def queue(*, json: Json = False) -> None:
-    """Show what each node holds and does, on which of its CPUs, and what waits for a node.
+    """Show what each node is running, on which CPUs, and which jobs are waiting.
 
-    CPUS are the node's own numbers. LOAD is CPU time over the last second, where 100 % is one CPU, then memory, then
-    processes. Of others' jobs only numbers are shown; --json has more.
+    CPUS are the node's own CPU numbers. LOAD is CPU use over the last second (100 % is one CPU), memory, and processes.
+    Jobs of other accounts are shown as counts only. --json has more detail.
 
     \b
     Examples:
@@ -37,15 +37,15 @@ def queue(*, json: Json = False) -> None:
     if json:
         output.print_json(view)
         return
-    later = f", {view.delayed} more later" if view.delayed else ""
-    output.say(f"{counted(view.queued, 'job waits', 'jobs wait')}{later}.")
-    output.print_table(_NODES, map(_node, view.nodes), empty="No nodes. Lend one: pool node start")
+    later = f", {view.delayed} more delayed" if view.delayed else ""
+    output.say(f"{counted(view.queued, 'job')} waiting{later}.")
+    output.print_table(_NODES, map(_node, view.nodes), empty="No nodes. Add this machine: pool node start")
     leases = list(_leases(view))
     if leases:
         output.print_table(_LEASES, leases, empty="")
     if view.waiting:
         rows = [(row.queued, row.needs, row.able or "none", row.sentence) for row in view.waiting]
-        output.print_table(("WAIT", "AND NEED", "NODES THAT COULD", "WHY"), rows, empty="")
+        output.print_table(("JOBS", "REQUIREMENTS", "ELIGIBLE NODES", "REASON"), rows, empty="")
 
 
 def _node(node: QueueRow) -> tuple[output.Cell, ...]:
@@ -84,10 +84,10 @@ def _load(load: LoadView | None) -> str:
 
 @accepts(needs=requirements)
 def hosts(*, limit: Limit = 30, json: Json = False, needs: JobOptions) -> None:
-    """Preview: which nodes would take a job with these needs, in which order, and why the others would not.
+    """Preview which nodes would take such a job, in order, and why the others would not.
 
-    The first one listed gets it. A score is the sum of what stands behind it; your own nodes and tags that are preferred
-    count most in it, tags that are asked for or excluded decide before it.
+    The first node listed gets the job. The score is the sum of the terms shown; your own nodes and preferred tags weigh
+    most. Required and excluded tags are applied first.
 
     \b
     Examples:
@@ -105,9 +105,9 @@ def hosts(*, limit: Limit = 30, json: Json = False, needs: JobOptions) -> None:
         return
     output.say(view.why.sentence)
     output.print_table(
-        ("", "NODE", "FITS", "SCORE", "TAGS", "BECAUSE"),
+        ("", "NODE", "FITS", "SCORE", "TAGS", "REASON"),
         (_verdict(place, host) for place, host in enumerate(view.hosts, 1)),
-        empty="No nodes. Lend one: pool node start",
+        empty="No nodes. Add this machine: pool node start",
     )
 
 

@@ -1,4 +1,4 @@
-"""`pool quote`: what a script or command would cost, who would take it, and when it would end. Submits nothing."""
+"""`pool quote`: the price of a script or command, eligible nodes, and expected finish. Submits nothing."""
 
 from __future__ import annotations
 
@@ -16,22 +16,25 @@ if TYPE_CHECKING:
     from computepool.sdk import JobOptions, Submitter
 
 
+Script = Annotated[
+    Path | None, typer.Argument(metavar="FILE", help="Script; its arguments follow, or come after --.")
+]
+
+
 @accepts(needs=requirements, more=terms, trust=checks)
 def quote(
     ctx: typer.Context,
-    file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="A script; its arguments follow, or stand after --.")
-    ] = None,
+    file: Script = None,
     *,
     slices: Annotated[
-        int | None, typer.Option(metavar="N", min=1, max=1_000_000, help="For this many of them.")
+        int | None, typer.Option(metavar="N", min=1, max=1_000_000, help="Quote for this many slices.")
     ] = None,
     json: Json = False,
     needs: JobOptions,
     more: JobOptions,
     trust: JobOptions,
 ) -> None:
-    """Say what a job would cost and when it would end, without submitting it. Takes the options of `pool submit`.
+    """Show what a job would cost and when it would finish, without submitting it. Takes the options of `pool submit`.
 
     \b
     Examples:
@@ -40,9 +43,13 @@ def quote(
       pool quote --type ml
     """
     work = open_pool().options(**merge(needs, more, trust))
+    note_dependencies(work, file, json=json)
+    print_quote(ask(work, file, ctx.meta.get(REST, []), items=slices or 1), json=json)
+
+
+def note_dependencies(work: Submitter, file: Path | None, *, json: bool) -> None:
     if file is not None and not json and (sentence := work.dependencies(file).sentence):
         output.note(sentence)
-    print_quote(ask(work, file, ctx.meta.get(REST, []), items=slices or 1), json=json)
 
 
 def ask(work: Submitter, file: Path | None, rest: list[str], *, items: int) -> QuoteView:
@@ -75,19 +82,19 @@ def print_quote(quote: QuoteView, *, json: bool) -> None:
 def short(quote: QuoteView) -> str:
     """One line, for somebody who is about to wait anyway."""
     if not quote.hold_total and not quote.price_high:
-        return "It costs nothing."
+        return "Price: free."
     if quote.own_node and not quote.price_high:
         return free_or_reserved(quote.hold_total)
     now = (
-        "no node is free for it now"
+        "no suitable node is free now"
         if quote.nodes_able
-        else "not known, because no connected node can run it"
+        else "unknown, because no connected node can run it"
     )
     if quote.price_low is not None and quote.price_high is not None:
         low, high = format_credits(quote.price_low), format_credits(quote.price_high)
         now = f"{high} credits per hour now" if low == high else f"{low} to {high} credits per hour now"
     if quote.nodes_network is not None:
-        now += f", on one of {quote.nodes_network} nodes that take jobs with network"
+        now += f", on one of {quote.nodes_network} nodes that allow network access"
     if quote.own_node:
         return f"Price: {now}. {free_or_reserved(quote.hold_total)}"
-    return f"Price: {now}; {format_credits(quote.hold_total)} are set aside, and what is not used comes back."
+    return f"Price: {now}. {format_credits(quote.hold_total)} credits are put on hold; what is not used is refunded."

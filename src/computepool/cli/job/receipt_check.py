@@ -13,7 +13,7 @@ from typing import Any
 from computepool.core.errors import ComputePoolError
 from computepool.core.money import bills, ledger, pricing
 from computepool.core.money.ledger import Kind
-from computepool.core.money.money import format_credits
+from computepool.core.money.money import format_credits as _money
 from computepool.core.money.pricing import Economy, PriceTable, Zone
 from computepool.protocol.money import receipts
 from computepool.protocol.money.receipts import Receipt, ReceiptRun, ReceiptTransfer, SignedReceipt
@@ -59,15 +59,15 @@ def _signature(
         signed = False
     yield _either(
         signed,
-        f"It was signed with key {receipt.kid}, and not changed since.",
-        f"It was not signed with key {receipt.kid}, or it was changed afterwards.",
+        f"It was signed with key {receipt.kid} and has not changed since.",
+        f"It was not signed with key {receipt.kid}, or was changed afterwards.",
     )
     if trusted:
         known = trusted.get(receipt.kid) == receipt.key
         yield _either(
             known,
-            "That key is one of the hub's, as you know them.",
-            "That key is none of the hub's keys that you know: somebody else may have made this receipt.",
+            "That key is a known key of the hub.",
+            "That key is not a known key of the hub: somebody else may have made this receipt.",
         )
 
 
@@ -94,8 +94,8 @@ def _price(receipt: Receipt, run: ReceiptRun) -> Iterator[ReceiptCheck]:
         run.price == price,
         "The node was the submitter's own, so the price was 0."
         if own
-        else f"{bills.units_words(run.units, zone)} at that price are {_money(price)} per hour.",
-        f"The price should be {_money(price)} per hour, and is {_money(run.price)}.",
+        else f"{bills.units_words(run.units, zone)} at that price: {_money(price)} per hour.",
+        f"The price should be {_money(price)} per hour, but is {_money(run.price)}.",
     )
     yield _either(
         run.price <= receipt.max_price,
@@ -122,7 +122,7 @@ def _time(receipt: Receipt, run: ReceiptRun) -> Iterator[ReceiptCheck]:
     yield _either(
         0 <= run.billed_ms <= most,
         f"{bills.seconds(run.billed_ms)} were billed, no more than the hub saw and the time limit allows.",
-        f"{bills.seconds(run.billed_ms)} were billed, and at most {bills.seconds(most)} are possible.",
+        f"{bills.seconds(run.billed_ms)} were billed, but at most {bills.seconds(most)} are possible.",
     )
     number = run.attempt_id.removeprefix(f"{receipt.job_id}-")
     yield _either(
@@ -139,14 +139,14 @@ def _amounts(run: ReceiptRun) -> Iterator[ReceiptCheck]:
     charge = pricing.charge_of(run.price, run.billed_ms)
     yield _either(
         run.charge == charge,
-        f"{_money(run.price)} per hour for that time, rounded down, are {_money(charge)}.",
-        f"The charge should be {_money(charge)}, and is {_money(run.charge)}.",
+        f"{_money(run.price)} per hour for that time, rounded down, is {_money(charge)}.",
+        f"The charge should be {_money(charge)}, but is {_money(run.charge)}.",
     )
     table = PriceTable(economy=Economy(run.prices.economy), fee_ppm=run.prices.fee_ppm)
     fee = table.fee_of(run.charge)
     yield _either(
         (run.fee, run.pay) == (fee, run.charge - fee),
-        f"Of it {bills.share(run.prices.fee_ppm)}, {_money(fee)}, are the fee, and {_money(run.pay)} the owner's.",
+        f"The fee is {bills.share(run.prices.fee_ppm)} of it, {_money(fee)}; the owner receives {_money(run.pay)}.",
         f"The fee should be {_money(fee)} and the pay {_money(run.charge - fee)}.",
     )
 
@@ -155,15 +155,15 @@ def _refund(receipt: Receipt) -> Iterator[ReceiptCheck]:
     total = sum(run.charge for run in _runs(receipt))
     yield _either(
         receipt.refund == receipt.hold - total >= 0,
-        f"{_money(receipt.hold)} were set aside, and {_money(receipt.refund)} came back.",
-        f"{_money(receipt.hold)} set aside less {_money(total)} are not {_money(receipt.refund)}.",
+        f"{_money(receipt.hold)} were put on hold, and {_money(receipt.refund)} were refunded.",
+        f"The hold of {_money(receipt.hold)} minus {_money(total)} is not the refund of {_money(receipt.refund)}.",
     )
     ids = [run.attempt_id for run in _runs(receipt)]
     runs = [receipt, *receipt.confirmed_by]
     yield _either(
         len(set(ids)) == len(ids) and len({run.owner for run in runs}) == len(runs),
         "Every run was on another owner's node." if len(runs) > 1 else "One run was paid for.",
-        "One run, or one owner, is there twice.",
+        "One run or one owner occurs twice.",
     )
     if receipt.continued_from:
         most, billed = receipt.longest_ms * len(runs), sum(run.billed_ms for run in _runs(receipt))
@@ -182,7 +182,7 @@ def _transfers(receipt: Receipt) -> Iterator[ReceiptCheck]:
     settled = [row for row in receipt.transfers if row.tx_key == f"settle:{receipt.job_id}"]
     held = [row for row in receipt.transfers if row.kind == Kind.HOLD]
     yield _either(
-        _sides(settled) == _expected(receipt)
+        _sides(settled) == _expected_sides(receipt)
         and _once(settled)
         and len(settled) + len(held) == len(receipt.transfers),
         "The transfers are exactly these amounts, between these accounts, once.",
@@ -199,8 +199,8 @@ def _transfers(receipt: Receipt) -> Iterator[ReceiptCheck]:
         sum(row.amount for row in held) == whole
         and all(_is_hold(row, receipt) for row in held)
         and _once(held),
-        f"{_money(whole)} were set aside for the {receipt.jobs} job(s) of the submission.",
-        "What was set aside does not agree with the ledger.",
+        f"{_money(whole)} were put on hold for the {receipt.jobs} job(s) of the submission.",
+        "The hold does not match the ledger.",
     )
 
 
@@ -219,7 +219,7 @@ def _own(escrow: str) -> tuple[str, str]:
     return ledger.user(account), ledger.owner(account)
 
 
-def _expected(receipt: Receipt) -> dict[tuple[str, str, str], int]:
+def _expected_sides(receipt: Receipt) -> dict[tuple[str, str, str], int]:
     source = ledger.escrow(receipt.submitter)
     parts: dict[tuple[str, str, str], int] = {}
     for run in _runs(receipt):
@@ -268,7 +268,3 @@ def _chain(rows: list[ReceiptTransfer]) -> Iterator[ReceiptCheck]:
 
 def _either(ok: bool, holds: str, fails: str) -> ReceiptCheck:
     return ReceiptCheck(ok, holds if ok else fails)
-
-
-def _money(amount: int) -> str:
-    return format_credits(amount)

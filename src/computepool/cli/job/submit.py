@@ -56,42 +56,40 @@ class SubmitCommand(TyperCommand):
         if is_file or near or word not in own:
             meant = f" Did you mean {near[0]}?" if near else ""
             ctx.fail(
-                f"No such option: {name}.{meant} Options of the script follow its name, or stand after --."
+                f"No such option: {name}.{meant} Options of the script follow its name, or come after --."
             )
 
 
 _Slices = Annotated[
-    int | None, typer.Option(metavar="N", min=1, max=1000, help="Run it this many times, as a group.")
+    int | None, typer.Option(metavar="N", min=1, max=1000, help="Run it this many times, as one group.")
 ]
 _Group = Annotated[
     str | None,
-    typer.Option(metavar="GROUP", help="Put it into this group (name or id); a new name makes one."),
+    typer.Option(metavar="GROUP", help="Add it to this group (name or ID); a new name creates one."),
 ]
 _Out = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Fetch its outputs into this folder; implies --wait.")
+    Path | None, typer.Option(metavar="DIR", help="Download its outputs into this folder; implies --wait.")
 ]
 _Impossible = Annotated[
     str,
-    typer.Option(metavar="HOW", help="Where no node can run it: queue it for one that will, or refuse it."),
+    typer.Option(metavar="HOW", help="If no node can run it: queue it until one can, or refuse it."),
 ]
-_Key = Annotated[
-    str | None, typer.Option(metavar="KEY", help="Its name in the group, such as seed-7; unique there.")
-]
+_Key = Annotated[str | None, typer.Option(metavar="KEY", help="Unique key within the group, such as seed-7.")]
 
 
 @accepts(needs=requirements, more=terms, trust=checks)
 def submit(
     ctx: typer.Context,
-    file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="A script; its arguments follow, or stand after --.")
-    ] = None,
+    file: quote.Script = None,
     *,
     slices: _Slices = None,
     group: _Group = None,
     key: _Key = None,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Watch it to its end.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Wait for the job and show its output.")
+    ] = False,
     out: _Out = None,
-    ask: Annotated[bool, typer.Option("--quote", help="Say what it would cost, and submit nothing.")] = False,
+    ask: Annotated[bool, typer.Option("--quote", help="Show the price, and submit nothing.")] = False,
     impossible: _Impossible = "queue",
     json: Json = False,
     needs: JobOptions,
@@ -100,8 +98,7 @@ def submit(
 ) -> None:
     """Submit a script or a command to the pool.
 
-    Without --wait the job's id is printed and the job goes on by itself.
-    With it, the price is shown before and the bill at the end.
+    Without --wait, prints the job's ID and returns. With --wait, shows the price, the output, and the final cost.
 
     \b
     Examples:
@@ -117,11 +114,11 @@ def submit(
     """
     if key is not None and (group is None or slices):
         raise typer.BadParameter(
-            "it names one job of a group: give --group, without --slices.", param_hint="--key"
+            "requires --group, and cannot be combined with --slices.", param_hint="--key"
         )
     pool, rest = open_pool(), ctx.meta.get(REST, [])
     work = pool.options(**merge(needs, more, trust, {"impossible": impossible}))
-    _note_dependencies(work, file, json=json)
+    quote.note_dependencies(work, file, json=json)
     if ask:
         quote.print_quote(quote.ask(work, file, rest, items=slices or 1), json=json)
         return
@@ -145,13 +142,8 @@ def _spec(work: Submitter, file: Path | None, rest: list[str]) -> JobSpec:
     if file is not None:
         return work.script(file, rest)
     if not rest:
-        raise typer.BadParameter("name a script, or a command after --.", param_hint="FILE")
+        raise typer.BadParameter("specify a script, or a command after --.", param_hint="FILE")
     return work.program(rest)
-
-
-def _note_dependencies(work: Submitter, file: Path | None, *, json: bool) -> None:
-    if file is not None and not json and (sentence := work.dependencies(file).sentence):
-        output.note(sentence)
 
 
 def _send(
@@ -175,7 +167,7 @@ def _say(reply: SubmitReply, spec: JobSpec, *, json: bool, group: str | None) ->
         output.say(job_id)
     many = len(reply.job_ids) > 1
     what = f"{len(reply.job_ids)} jobs of {spec.name}" if many else spec.name
-    held = f" At most {format_credits(reply.hold)} credits are set aside." if reply.hold else ""
+    held = f" Up to {format_credits(reply.hold)} credits are on hold." if reply.hold else ""
     if reply.own_node and reply.hold:
         held = f" {free_or_reserved(reply.hold)}"
     together = "" if group is None else f" · wait for the group: pool group drain {shlex.quote(group)}"
@@ -194,15 +186,15 @@ def _note_host(pool: Pool, job_id: str) -> None:
     with suppress(ComputePoolError):  # it is submitted, whatever becomes of this
         node = pool.nodes.get(pool.jobs.get(job_id).spec.needs.host or "")
         if not node.can_manage:
-            output.note(f"Host {node.name} is {node.id}, a node of {node.owner_name}.")
+            output.note(f"Host {node.name} is {node.id}, owned by {node.owner_name}.")
 
 
 def watch(pool: Pool, job_id: str, *, json: bool, out: Path | None, warning: str = "") -> None:
-    """Follow one job, then exit as it did."""
+    """Follow one job, then exit with its outcome."""
     from computepool.cli.job import follow
 
     with goes_on(
-        f"The job goes on. Follow it: pool jobs logs -f {job_id} · stop it: pool jobs cancel {job_id}"
+        f"The job keeps running. Follow it: pool jobs logs -f {job_id} · stop it: pool jobs cancel {job_id}"
     ):
         job = pool.jobs.wait(job_id) if json else follow.follow(pool, job_id, warning=warning)
     if json:
@@ -210,7 +202,7 @@ def watch(pool: Pool, job_id: str, *, json: bool, out: Path | None, warning: str
     if job.outputs and (out is not None or not json):
         follow.save_outputs(pool, job.outputs, out, job_id=job.id)
     if not json and (bill := follow.bill([job])):
-        output.note(f"{bill} Why: pool credits why {job_id}")
+        output.note(f"{bill} Details: pool credits why {job_id}")
     end_as(job)
 
 
@@ -234,7 +226,7 @@ def _watch_slices(pool: Pool, reply: SubmitReply, *, json: bool, out: Path | Non
     group_id = reply.group_id or ""
     if reply.warning:
         output.note(reply.warning)
-    with goes_on(f"The jobs go on. See them: pool jobs list --group {group_id}"):
+    with goes_on(f"The jobs keep running. List them: pool jobs list --group {group_id}"):
         ended = follow.follow_slices(pool, group_id, reply.job_ids)
     group = pool.groups.get(group_id)
     if json:

@@ -19,11 +19,12 @@ def receipt(
     job_id: JobId,
     *,
     out: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it here; else it is printed.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write to this file. Default: standard output."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Fetch the signed receipt of a job that was paid for.
+    """Download the signed receipt of a paid job.
 
     \b
     Examples:
@@ -42,20 +43,21 @@ def receipt(
         output.say(text.rstrip())
     if out is not None:
         out.write_text(text)
-        output.note(f"Wrote {out}. Check it, also without a hub: pool verify {out}")
+        output.note(f"Wrote {out}. Verify it, even offline: pool verify {out}")
 
 
 def verify(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A receipt; - reads standard input.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Receipt; - for standard input.")],
     *,
     key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="The hub's public key; else the one kept at sign-in.")
+        str | None,
+        typer.Option(metavar="KEY", help="Public key of the hub. Default: the one stored at sign-in."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Check a receipt offline: signature, arithmetic, and the rows of the ledger it quotes.
+    """Verify a receipt offline: its signature, arithmetic and ledger rows.
 
-    Exit code 1 if one does not hold, or if the hub's key is not known: anybody can sign with a key of his own.
+    Exits with 1 if a check fails, or if the hub's key is unknown: anyone can sign with a key of their own.
 
     \b
     Examples:
@@ -87,13 +89,13 @@ def verify(
 
 def _conclude(good: bool, *, known: bool) -> None:
     if not good:
-        output.note("This receipt is not to be trusted.")
+        output.note("Do not trust this receipt.")
     elif known:
-        output.note("Everything holds.")
+        output.note("All checks passed.")
     else:
         output.note(
-            "It all adds up, but anybody could have signed it: the key is only the receipt's own. Get the hub's key from "
-            "the hub (`pool login`, or GET /api/v1/hub/keys) and give it with --key."
+            "All checks passed, but anyone could have signed this receipt: its key is not known. Get the hub's key from "
+            "the hub (`pool login`, or GET /api/v1/hub/keys) and pass it with --key."
         )
 
 
@@ -130,7 +132,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A field that is there twice would be read one way and shown another."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a field is there twice")
+        raise ValueError("a field occurs twice")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Opening the person's browser at a link that signs in, without showing that link to everybody on the machine."""
+"""Opening the browser at a sign-in link, without showing the link to other users of the machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 
 _PAGE = """<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">
-<meta http-equiv="refresh" content="0;url={link}"><title>ComputePool</title><a href="{link}">To the dashboard</a>
+<meta http-equiv="refresh" content="0;url={link}"><title>ComputePool</title><a href="{link}">Open the dashboard</a>
 """
 
 
@@ -23,7 +23,7 @@ def has_screen(env: Mapping[str, str] | None = None, *, platform: str = sys.plat
 
 
 @contextmanager
-def opened(link: str, folder: Path) -> Iterator[None]:
+def open_browser(link: str, folder: Path) -> Iterator[None]:
     """While the block runs. A command line can be read by everybody, so the browser is given a file of ours instead."""
     import webbrowser
 

@@ -1,4 +1,4 @@
-"""`pool host`: a small mesh of machines that trust each other. The first host is its hub, too; the others join it."""
+"""`pool host`: a small mesh of machines that trust each other. The first host is also the hub; others join it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from computepool.cli import output
 from computepool.cli.confirmation import Yes, confirm
 from computepool.cli.local.folders import data_folder, node_folder
 from computepool.cli.local.hub import check_port
-from computepool.cli.local.local_pool import NODE_START_S, LocalPool, program, signed_in, status_line
+from computepool.cli.local.local_pool import NODE_START_S, LocalPool, program, sign_in, status_line
 from computepool.cli.node import codes
 from computepool.cli.node import options as node_options
 from computepool.cli.node.options import CODE_ENV, Cores, Elastic, Net, Properties, Ram, Reset, Tags
@@ -54,7 +54,7 @@ class HostConfig:
 _FIELDS = {field.name for field in fields(HostConfig)}
 
 
-def lending(
+def node_arguments(
     *,
     tag: Tags = None,
     property_: Properties = None,
@@ -62,7 +62,7 @@ def lending(
     elastic: Elastic = None,
     ram: Ram = None,
     sandbox: Annotated[
-        str | None, typer.Option(metavar="LEVEL", help="Default: the strongest that works here.")
+        str | None, typer.Option(metavar="LEVEL", help="Isolation level. Default: the strongest available.")
     ] = None,
     net: Net = None,
     reset: Reset = None,
@@ -70,7 +70,7 @@ def lending(
     """As options of `pool node start`, which is what runs. What is wrong with them is said before anything is started."""
     from computepool.agent.config import AgentConfig
 
-    given = node_options.lending(tag=tag, property_=property_, cores=cores, ram=ram, sandbox=sandbox)
+    given = node_options.node_fields(tag=tag, property_=property_, cores=cores, ram=ram, sandbox=sandbox)
     AgentConfig(hub_url=LOOPBACK, data_dir=Path(), **given)
     node_options.check_reset(reset or ())
     single = {"--cores": cores, "--ram": ram, "--sandbox": sandbox}
@@ -84,36 +84,34 @@ def lending(
     return options + [part for word in reset or () for part in ("--reset", word)]
 
 
-_Name = Annotated[
-    str | None, typer.Option(metavar="NAME", help="What to call it; default: the machine's name.")
-]
+_Name = Annotated[str | None, typer.Option(metavar="NAME", help="Host name. Default: the machine's name.")]
 _Public = Annotated[
     str | None,
     typer.Option(
         "--bind-public",
         metavar="auto|ADDRESS|no",
-        help="How other machines reach this one; auto: by the address it goes out with. Default: they do not.",
+        help="Address at which other machines reach this one; auto detects it. Default: no, local only.",
     ),
 ]
 _Version = Annotated[
     str | None,
-    typer.Option(metavar="VERSION", help="A word of yours; hosts of other versions are not let in."),
+    typer.Option(metavar="VERSION", help="Version of the mesh; hosts with a different one cannot join."),
 ]
 _Peer = Annotated[
-    str | None, typer.Option(metavar="URL", help="Join the mesh of this host; without it, begin a mesh here.")
+    str | None, typer.Option(metavar="URL", help="Join the mesh of this host. Default: start a new mesh.")
 ]
 _Code = Annotated[
     str | None,
-    typer.Option(metavar="CODE", envvar=CODE_ENV, help="What the first host printed; needed once."),
+    typer.Option(metavar="CODE", envvar=CODE_ENV, help="Join code printed by the first host; needed once."),
 ]
-_Port = Annotated[int | None, typer.Option(min=1, max=65535, help=f"Port of the hub; default: {PORT}.")]
+_Port = Annotated[int | None, typer.Option(min=1, max=65535, help=f"Port of the hub. Default: {PORT}.")]
 _Data = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Folder for its data; default: one of its own for each name."),
+    typer.Option(metavar="DIR", help="Data folder. Default: one per host name."),
 ]
 
 
-@accepts(lent=lending)
+@accepts(lent=node_arguments)
 def host(
     *,
     name: _Name = None,
@@ -127,27 +125,27 @@ def host(
     json: Json = False,
     lent: list[str],
 ) -> None:
-    """Run this machine as a host of a small mesh that trusts its members; Ctrl-C stops it.
+    """Run this machine as a host of a small mesh whose members trust each other. Ctrl-C stops it.
 
-    Without --peer it begins a mesh: it is hub and node, and prints the command with which others join.
-    Nothing costs anything there, and results are believed; jobs run in the sandbox all the same.
-    Where `pool login` signed this machine in to that hub, --peer needs nothing else: no code, and its mesh version.
-    A name that was started before goes on with what it had, and needs no code. --json prints one document when it is ready.
+    Without --peer, starts a new mesh: this host is hub and node, and prints the command that others join with.
+    Jobs in a mesh are free and results are not verified, but jobs still run in a sandbox.
+    If this machine is signed in to the hub (`pool login`), --peer needs no code and no mesh version.
+    A host that was started before keeps its settings and needs no code. --json prints one document when it is ready.
 
     \b
     Examples:
       pool host --name laptop --bind-public auto --mesh-version analysis --tag laptop
       pool host --name linux-a --peer http://laptop:8765 --code CODE --mesh-version analysis \\
         --tag linux --property python=3.12
-      pool host --peer http://laptop:8765      on a machine that is signed in to it
-      pool host --name linux-a                 again, as before
-      pool host --name two --port 9001         another one on the same machine
+      pool host --peer http://laptop:8765      if this machine is signed in to that hub
+      pool host --name linux-a                 start again with the same settings
+      pool host --name two --port 9001         a second host on the same machine
     """
-    chosen = _named(name)
+    chosen = _host_name(name)
     base = (data or data_folder() / "hosts" / chosen).expanduser().absolute()
     given = {"mesh_version": mesh_version, "peer": peer, "port": port, "bind_public": bind_public}
-    me = _agreed(_remembered(base), chosen, yes=yes, given=given)
-    codes.checked(code)
+    me = _merge(_load(base), chosen, yes=yes, given=given)
+    codes.check_code(code)
     run = _join if me.peer else _begin
     with LocalPool(base) as machine:
         run(machine, me, lent, code=code, json=json)
@@ -166,9 +164,9 @@ def _begin(machine: LocalPool, me: HostConfig, lent: list[str], *, code: str | N
         words = machine.start_hub(listen, me.port, public_url=url, env=env)
         _remember(me, machine.base)
         machine.start_node([*lent, *_options(me, url)], url=url, code=words["enrol_code"])
-        pool = signed_in(machine, url, words["key"])
-        say("Starting the node (its sandbox is tested first)")
-        machine.until_ready(lambda: _connected(machine.base), timeout_s=NODE_START_S, what="The node")
+        pool = sign_in(machine, url, words["key"])
+        say("Starting the node (testing the sandbox)")
+        machine.until_ready(lambda: _is_connected(machine.base), timeout_s=NODE_START_S, what="The node")
     made = pool.nodes.code(hosts=None)
     version = ["--mesh-version", me.mesh_version] if me.mesh_version else []
     public = [] if address == LOOPBACK else ["--bind-public", "auto"]
@@ -181,7 +179,7 @@ def _begin(machine: LocalPool, me: HostConfig, lent: list[str], *, code: str | N
         "join": shlex.join(join),
         "signin": f"{url}/signin?code={words['signin_code']}",
     }
-    _tell(ready, _begun(me, ready, alone=not public), json=json)
+    _tell(ready, _begin_lines(me, ready, alone=not public), json=json)
     machine.wait()
 
 
@@ -196,14 +194,14 @@ def _join(machine: LocalPool, me: HostConfig, lent: list[str], *, code: str | No
     if fresh:  # one that belongs to it waits for it
         version = _probe(me.peer)
         me = replace(me, mesh_version=me.mesh_version or version)
-    with status_line(f"Joining {me.peer} (the sandbox is tested first)"):
+    with status_line(f"Joining {me.peer} (testing the sandbox)"):
         machine.start_node([*lent, *_options(me, own)], url=me.peer, code=code if fresh else None)
-        machine.until_ready(lambda: _connected(machine.base), timeout_s=NODE_START_S, what="The node")
+        machine.until_ready(lambda: _is_connected(machine.base), timeout_s=NODE_START_S, what="The node")
     _remember(me, machine.base)
     lines = [
-        f"{me.name} is a host of {me.peer}{_of_version(me)}, and lends itself.",
-        f"Jobs may leave it out by its name, or by {own}",
-        f"Everything is kept in {machine.base}",
+        f"{me.name} is a host of {me.peer}{_of_version(me)} and takes jobs.",
+        f"Jobs can exclude it by its name, or by {own}",
+        f"Data folder: {machine.base}",
     ]
     _tell(_facts(me, machine, url=own), lines, json=json)
     machine.wait()
@@ -223,7 +221,7 @@ def _own_code(peer: str) -> str:
     if known.key is None or known.hub != hub_url(peer):
         here = "" if known.key is None else f" (this machine is signed in to {known.hub})"
         raise BadRequest(
-            f"Joining {peer} needs the code that its first host printed: --code CODE, or {CODE_ENV}; "
+            f"To join {peer}, pass the code that its first host printed (--code CODE, or {CODE_ENV}), "
             f"or sign in to it first: pool login {peer}{here}",
             field="code",
         )
@@ -241,10 +239,10 @@ def _probe(peer: str) -> str:
         try:
             return pool.accounts.hub().mesh_version
         except HubUnreachable as error:
-            raise Unavailable(f"There is no host to join at {peer}: {error.detail}") from error
+            raise Unavailable(f"No host found at {peer}: {error.detail}") from error
 
 
-def _connected(base: Path) -> bool:
+def _is_connected(base: Path) -> bool:
     from computepool.agent.owner import control
     from computepool.core.errors import ComputePoolError
 
@@ -255,7 +253,7 @@ def _connected(base: Path) -> bool:
 
 
 # ------------------------------------------------------------ what it was before
-def _remembered(base: Path) -> HostConfig | None:
+def _load(base: Path) -> HostConfig | None:
     try:
         kept: dict[str, Any] = jsonlib.loads((base / _MEMORY).read_text())
         return HostConfig(**{name: value for name, value in kept.items() if name in _FIELDS})
@@ -265,7 +263,7 @@ def _remembered(base: Path) -> HostConfig | None:
         from computepool.core.errors import BadRequest
 
         raise BadRequest(
-            f"{base / _MEMORY} is damaged ({error}); remove it and say again what it is."
+            f"{base / _MEMORY} is damaged ({error}). Remove it and pass the options again."
         ) from error
 
 
@@ -275,7 +273,7 @@ def _remember(me: HostConfig, base: Path) -> None:
     fresh.replace(base / _MEMORY)
 
 
-def _agreed(before: HostConfig | None, name: str, *, yes: bool, given: dict[str, Any]) -> HostConfig:
+def _merge(before: HostConfig | None, name: str, *, yes: bool, given: dict[str, Any]) -> HostConfig:
     """What was asked for, and for the rest what it was; what would make it another host is refused or asked about."""
     from computepool.core.errors import BadRequest, Conflict
     from computepool.sdk.client.config import hub_url
@@ -285,15 +283,15 @@ def _agreed(before: HostConfig | None, name: str, *, yes: bool, given: dict[str,
         given["peer"] = hub_url(given["peer"])
     if not _VERSION.fullmatch(given.get("mesh_version", "")):
         raise BadRequest(
-            "A mesh version is a word of letters, digits and ._:/+- with a letter or digit first.",
+            "A mesh version consists of letters, digits and ._:/+- and starts with a letter or digit.",
             field="mesh_version",
         )
     if before is None:
         return HostConfig(name=name, **given)
     if name != before.name:
-        raise Conflict(f"This folder belongs to the host {before.name}. Choose another one with --data.")
+        raise Conflict(f"This folder belongs to the host {before.name}. Choose a different one with --data.")
     if given.get("peer", before.peer) and not before.peer:
-        raise Conflict(f"{name} is the hub of a mesh of its own. Choose another --name, or another --data.")
+        raise Conflict(f"{name} is the hub of its own mesh. Choose a different --name or --data.")
     me = replace(before, **given)
     if not yes:
         _ask(before, me)
@@ -304,21 +302,21 @@ def _ask(before: HostConfig, me: HostConfig) -> None:
     """Somebody who starts it with other words than before may have meant another host."""
     if me.peer != before.peer:
         output.note(
-            f"{me.name} joined {before.peer} until now, and would join {me.peer}. It takes jobs only from the hub that "
-            "it was enrolled at: go on if that one has a new address, else choose another --name."
+            f"{me.name} was a host of {before.peer} and would now join {me.peer}. It takes jobs only from the hub that it "
+            "is enrolled at. Continue if that hub has a new address; otherwise choose a different --name."
         )
         confirm("Is it the same hub?")
     if me.mesh_version != before.mesh_version:
         others = f"The hub {me.peer}" if me.peer else "The hosts that joined it"
         output.note(
-            f"{me.name} was of mesh version {before.mesh_version or '(none)'} until now, and would be of "
-            f"{me.mesh_version or '(none)'}. {others} must change, too: different versions are not mixed."
+            f"The mesh version of {me.name} would change from {before.mesh_version or '(none)'} to "
+            f"{me.mesh_version or '(none)'}. {others} must change too: versions cannot be mixed."
         )
-        confirm("Change its mesh version?")
+        confirm("Change the mesh version?")
 
 
 # ------------------------------------------------------------ names and addresses
-def _named(name: str | None) -> str:
+def _host_name(name: str | None) -> str:
     import platform
 
     from computepool.core.errors import BadRequest
@@ -326,7 +324,7 @@ def _named(name: str | None) -> str:
     chosen = name or platform.node().split(".")[0] or "host"
     if not _NAME.fullmatch(chosen):
         raise BadRequest(
-            f"{chosen!r} cannot be the name of a host: letters, digits, dots and dashes, and a letter or digit first.",
+            f"{chosen!r} is not a valid host name: use letters, digits, dots and dashes, starting with a letter or digit.",
             field="name",
         )
     return chosen
@@ -340,7 +338,7 @@ def _address(bind_public: str) -> str:
     address = outgoing_address() if bind_public == "auto" else bind_public.strip("[]")
     if not address or "/" in address or not (_is_ip(address) or _NAME.fullmatch(address)):
         raise BadRequest(
-            f"{bind_public!r} is no address of this machine. Name one: --bind-public 192.168.7.3",
+            f"{bind_public!r} is not an address of this machine. Pass one: --bind-public 192.168.7.3",
             field="bind_public",
         )
     return address
@@ -366,24 +364,29 @@ def _facts(me: HostConfig, machine: LocalPool, *, url: str) -> dict[str, Any]:
     return {**kept, "peer": me.peer or None}
 
 
-def _begun(me: HostConfig, ready: dict[str, Any], *, alone: bool) -> list[str]:
+def _begin_lines(me: HostConfig, ready: dict[str, Any], *, alone: bool) -> list[str]:
     until = output.moment(ready["code_expires_at_ms"])
     lines = [
-        f"{me.name} is hub and host of a mesh at {ready['url']}{_of_version(me)}",
-        f"Everything is kept in {ready['data']}",
+        f"{me.name} is the hub and first host of a mesh at {ready['url']}{_of_version(me)}",
+        f"Data folder: {ready['data']}",
         "",
-        f"Join it from {'this' if alone else 'another'} machine, with the --name and --tag you like:",
+        f"To join from {'this' if alone else 'another'} machine, with any --name and --tag:",
         f"  {ready['join']}",
-        f"The code lets {ready['code_hosts']} hosts in until {until}; see and end codes: {program()} node codes",
+        f"The code is valid for {ready['code_hosts']} hosts until {until}. Manage codes: {program()} node codes",
         "",
-        f"Sign in (once):      {ready['signin']}",
+        f"Sign in (one-time link):  {ready['signin']}",
     ]
-    return [*lines, "Only this machine reaches it; --bind-public auto lets others in."] if alone else lines
+    return (
+        [*lines, "Only this machine can reach it. To let others join, pass --bind-public auto."]
+        if alone
+        else lines
+    )
 
 
 def _tell(ready: dict[str, Any], lines: list[str], *, json: bool) -> None:
-    if json:
-        output.print_json(ready)
-    else:
-        output.say("\n".join(["", *(f"  {line}".rstrip() for line in lines), "  Ctrl-C stops everything."]))
+    output.show(
+        ready,
+        "\n".join(["", *(f"  {line}".rstrip() for line in lines), "  Ctrl-C stops everything."]),
+        json=json,
+    )
     sys.stdout.flush()

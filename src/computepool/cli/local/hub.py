@@ -19,16 +19,18 @@ if TYPE_CHECKING:
     from computepool.hub.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, help="Run a hub on this machine.")
-keys = typer.Typer(no_args_is_help=True, help="What the hub signs job tokens and receipts with.")
+keys = typer.Typer(no_args_is_help=True, help="Keys that the hub signs job tokens and receipts with.")
 app.add_typer(keys, name="keys")
 
 
 def hub_settings(
     *,
-    host: Annotated[str | None, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on; 0.0.0.0 for all interfaces.")
+    ] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on.")] = None,
     data: Annotated[Path | None, typer.Option(help="Base folder for data.")] = None,
-    public_url: Annotated[str | None, typer.Option(help="How others reach this hub.")] = None,
+    public_url: Annotated[str | None, typer.Option(help="URL at which others reach this hub.")] = None,
 ) -> Settings:
     """Options win over COMPUTEPOOL_… variables; DATABASE_URL chooses PostgreSQL."""
     settings = _hub_module("settings")
@@ -65,7 +67,7 @@ def start(
     json: LogJson = False,
     settings: Settings,
 ) -> None:
-    """Run a hub until it is told to stop. `pool up` does this for you, with a node beside it.
+    """Run a hub in the foreground. `pool up` starts a hub and a node together.
 
     \b
     Examples:
@@ -90,32 +92,31 @@ def start(
 @app.command()
 @accepts(settings=hub_settings)
 def link(*, json: Json = False, settings: Settings) -> None:
-    """Make a one-time sign-in link for the administrator, whether or not the hub runs.
+    """Create a one-time sign-in link for the administrator, whether or not the hub is running.
 
-    Open it in a browser, or sign the command line in with it: pool login LINK
+    Open it in a browser, or use it on the command line: pool login LINK
 
     \b
     Examples:
       pool hub link
     """
     address = _hub_module("main").signin_link(settings)
-    if json:
-        output.print_json({"link": address})
-    else:
-        output.say(address)
+    output.show({"link": address}, address, json=json)
 
 
 @app.command()
 @accepts(settings=hub_settings)
 def check(
     *,
-    deep: Annotated[bool, typer.Option("--deep", help="Read every artifact and check its SHA-256.")] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Also read every artifact and verify its SHA-256.")
+    ] = False,
     json: Json = False,
     settings: Settings,
 ) -> None:
-    """Check that the hub's database keeps its rules, and that the files it names are there. Exit code 1 if not.
+    """Check the consistency of the hub's database and files. Exits with 1 if a check fails.
 
-    A hub may go on serving meanwhile.
+    The hub may keep running meanwhile.
 
     \b
     Examples:
@@ -124,10 +125,11 @@ def check(
       DATABASE_URL=postgresql://pool@db/pool pool hub check --json
     """
     broken: list[str] = _hub_module("main").check(settings, deep=deep)
-    if json:
-        output.print_json({"database": settings.url.partition("://")[0], "broken": broken})
-    else:
-        output.say("\n".join(broken) or "Every rule holds.")
+    output.show(
+        {"database": settings.url.partition("://")[0], "broken": broken},
+        "\n".join(broken) or "All checks passed.",
+        json=json,
+    )
     if broken:
         raise typer.Exit(1)
 
@@ -135,7 +137,7 @@ def check(
 @keys.command("list")
 @accepts(settings=hub_settings)
 def list_hub_keys(*, json: Json = False, settings: Settings) -> None:
-    """List what the hub signs with: the current key, the next one, and those before.
+    """List signing keys: current, next and previous ones.
 
     \b
     Examples:
@@ -147,11 +149,10 @@ def list_hub_keys(*, json: Json = False, settings: Settings) -> None:
 @keys.command("rotate")
 @accepts(settings=hub_settings)
 def rotate_hub_key(*, json: Json = False, settings: Settings) -> None:
-    """Sign with the next key from now on; hubs that serve follow within seconds.
+    """Switch to the next signing key. Running hubs follow within seconds.
 
-    Nodes know the next key already and follow by themselves. The last one is accepted for another two days
-    (COMPUTEPOOL_KEY_OVERLAP_S), then its private half is deleted. By itself this happens every 90 days
-    (COMPUTEPOOL_KEY_ROTATION_DAYS).
+    Nodes already know the next key. The previous key is accepted for two more days (COMPUTEPOOL_KEY_OVERLAP_S); then
+    its private key is deleted. Keys rotate automatically every 90 days (COMPUTEPOOL_KEY_ROTATION_DAYS).
 
     \b
     Examples:
@@ -178,7 +179,7 @@ def _show_keys(found: list[dict[str, Any]], *, json: bool) -> None:
 
 
 def check_port(host: str, port: int) -> None:
-    """Say that a port is taken before a server says it in its own way."""
+    """Report a port that is in use, before the server does it with a traceback."""
     from computepool.core.errors import BadRequest
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -189,7 +190,7 @@ def check_port(host: str, port: int) -> None:
         except OSError as error:
             reason = error.strerror or str(error)
             raise BadRequest(
-                f"Cannot listen on {host}:{port}: {reason}. Choose another with --port."
+                f"Cannot listen on {host}:{port}: {reason}. Choose another port with --port."
             ) from error
 
 
@@ -204,5 +205,5 @@ def _hub_module(name: str) -> Any:
         if error.name is not None and error.name.startswith("computepool"):
             raise
         raise BadRequest(
-            f"The hub needs {error.name}, which is not installed: in the project's folder, pipx install --force '.[hub]'"
+            f"The hub needs {error.name}, which is not installed. In the project's folder: pipx install --force '.[hub]'"
         ) from error

@@ -67,7 +67,9 @@ class LocalPool:
             from computepool.core.errors import Conflict
 
             os.close(self._lock)
-            raise Conflict(f"It runs already on {self.base}; stop it, or choose another --data.") from None
+            raise Conflict(
+                f"Already running in {self.base}. Stop it, or choose a different --data."
+            ) from None
 
     def start_hub(
         self, host: str, port: int, *, public_url: str = "", env: Mapping[str, str] | None = None
@@ -109,7 +111,7 @@ class LocalPool:
         return True
 
     def until_ready(self, done: Callable[[], bool], *, timeout_s: float, what: str) -> None:
-        """The same, and go on waiting after that was said."""
+        """Like `until`, but keep waiting after the note."""
         if not self.until(done, timeout_s=timeout_s, what=what):
             self.until(done, timeout_s=math.inf, what=what)
 
@@ -124,11 +126,11 @@ class LocalPool:
                 from computepool.core.errors import ComputePoolError
 
                 raise ComputePoolError(
-                    f"The {child.name} stopped by itself. The end of {child.log}:\n{child.last_words()}"
+                    f"The {child.name} stopped unexpectedly. End of {child.log}:\n{child.last_words()}"
                 )
 
 
-def signed_in(machine: LocalPool, url: str, key: str) -> Pool:
+def sign_in(machine: LocalPool, url: str, key: str) -> Pool:
     """When the hub answers. The CLI in the next terminal is signed in at once."""
     from computepool.sdk import connect
     from computepool.sdk.client.config import Config, config_path, load_config, save_config, save_hub_keys
@@ -136,7 +138,7 @@ def signed_in(machine: LocalPool, url: str, key: str) -> Pool:
     pool = connect(url, key, retry_for=0)
     machine.until_ready(lambda: _answers(pool), timeout_s=HUB_START_S, what="The hub")
     if config_path().exists() and load_config().hub != url:
-        output.note(f"Your CLI now talks to {url} (before: {load_config().hub}).")
+        output.note(f"The CLI now uses {url} (previously {load_config().hub}).")
     save_config(Config(hub=url, key=key))
     save_hub_keys(url, pool.accounts.hub_keys())
     return pool

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from computepool.cli import output
-from computepool.cli.local.browser import has_screen, opened
+from computepool.cli.local.browser import has_screen, open_browser
 from computepool.cli.local.folders import data_folder
 from computepool.cli.local.hub import check_port
-from computepool.cli.local.local_pool import NODE_START_S, LocalPool, program, signed_in, status_line
+from computepool.cli.local.local_pool import NODE_START_S, LocalPool, program, sign_in, status_line
 from computepool.cli.node.options import Net
 from computepool.cli.options import Json
 
@@ -27,19 +27,19 @@ def up(
     *,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the hub.")] = 8000,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")
+        str, typer.Option(help="Address to listen on; 0.0.0.0 accepts other machines.")
     ] = "127.0.0.1",
-    data: Annotated[Path | None, typer.Option(help="Folder for all data.")] = None,
-    node: Annotated[bool, typer.Option("--node/--no-node", help="Also lend this machine.")] = True,
+    data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
+    node: Annotated[bool, typer.Option("--node/--no-node", help="Also start a node on this machine.")] = True,
     net: Net = None,
     browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open the dashboard, where there is a screen.")
+        bool, typer.Option("--browser/--no-browser", help="Open the dashboard if there is a display.")
     ] = True,
     json: Json = False,
 ) -> None:
-    """Start a hub and one node on this machine; Ctrl-C stops both.
+    """Start a hub and one node on this machine. Ctrl-C stops both.
 
-    Needs no other service: the data is kept in SQLite, in $COMPUTEPOOL_DATA, /var/lib/computepool or your home.
+    Needs no other service. Data is stored in SQLite, in $COMPUTEPOOL_DATA, /var/lib/computepool or your home folder.
 
     \b
     Examples:
@@ -53,7 +53,7 @@ def up(
         wanted = [] if net is None else ["--net" if net else "--no-net"]
         lent = wanted if node else None
         link = _run(machine, host=host, port=port, lent=lent, json=json)
-        with opened(link, base) if browser and has_screen() else nullcontext():
+        with open_browser(link, base) if browser and has_screen() else nullcontext():
             machine.wait()
 
 
@@ -66,9 +66,9 @@ def _run(machine: LocalPool, *, host: str, port: int, lent: list[str] | None, js
         words = machine.start_hub(host, port)
         if lent is not None:  # at once: it tests its sandbox while the hub is still starting
             machine.start_node(lent, url=url, code=words["enrol_code"])
-        pool = signed_in(machine, url, words["key"])
+        pool = sign_in(machine, url, words["key"])
         if lent is not None:
-            say("Starting the node (its sandbox is tested first)")
+            say("Starting the node (testing the sandbox)")
             ready = machine.until(
                 lambda: any(n.online for n in pool.nodes.list(mine=True)),
                 timeout_s=NODE_START_S,
@@ -86,21 +86,21 @@ def _welcome(url: str, link: str, pool: Pool, *, base: Path, with_node: bool) ->
     pool_ = program()
     lines = [
         "",
-        f"  ComputePool is up at {url}",
-        f"  Open the dashboard:  {link}   (signs you in, once)",
-        f"  Everything is kept in {base}",
+        f"  ComputePool is running at {url}",
+        f"  Open the dashboard:  {link}   (one-time sign-in link)",
+        f"  Data folder:         {base}",
         "",
-        "  Try in another terminal:",
+        "  Try this in another terminal:",
         f"    {pool_} submit examples/hello.py --wait",
         f"    {pool_} nodes",
-        f"    {pool_} node code               lend another machine",
+        f"    {pool_} node code               add another machine",
         "",
     ]
     if with_node:
         node = next(n for n in pool.nodes.list(mine=True) if n.online)
         profile = node.profile
         network = ", network for jobs that list hosts" if profile.network else ""
-        lines.insert(3, f"  This machine lends:  {profile.cores:g} cores, {output.memory(profile.ram_mb)}, "
+        lines.insert(3, f"  This machine offers: {profile.cores:g} cores, {output.memory(profile.ram_mb)}, "
                         f"{len(profile.gpus) or 'no'} GPU{network}, as {node.name} (isolation: {profile.isolation})")  # fmt: skip
     output.say("\n".join(lines) + "  Ctrl-C stops everything.")
     sys.stdout.flush()

@@ -17,7 +17,7 @@ app = typer.Typer()
 
 @app.callback(invoke_without_command=True)
 def cache(context: typer.Context, *, data: Data = None, json: Json = False) -> None:
-    """Show what the node on this machine keeps for the next job.
+    """Show what the node on this machine has cached.
 
     \b
     Examples:
@@ -29,16 +29,19 @@ def cache(context: typer.Context, *, data: Data = None, json: Json = False) -> N
     from computepool.agent.storage import cache_usage
 
     found = cache_usage.parts(node_folder(data_folder(data)) / "cache")
-    if json:
-        output.print_json([asdict(part) for part in found])
-        return
     rows = [(p.name, p.files, output.size(p.size), "yes" if p.cleared else "no") for p in found]
-    output.print_table(("WHAT", "FILES", "SIZE", "CLEARED BY `clear`"), rows, empty="")
+    output.show_table(
+        [asdict(part) for part in found],
+        ("CONTENT", "FILES", "SIZE", "REMOVED BY `clear`"),
+        rows,
+        empty="",
+        json=json,
+    )
 
 
 @app.command()
 def clear(*, data: Data = None, json: Json = False) -> None:
-    """Remove inputs and packages of earlier jobs; what running jobs use stays. The next job fetches what it needs again.
+    """Remove cached inputs and packages that no running job uses. Later jobs fetch them again.
 
     \b
     Examples:
@@ -61,7 +64,7 @@ def clear(*, data: Data = None, json: Json = False) -> None:
     if json:
         output.print_json(freed)
         return
-    left = f"; {output.size(freed['left_bytes'])} are in use and stay" if freed["left_bytes"] else ""
+    left = f"; {output.size(freed['left_bytes'])} in use were kept" if freed["left_bytes"] else ""
     output.say(f"Freed {output.size(freed['freed_bytes'])}{left}.")
 
 

@@ -1,4 +1,4 @@
-"""`pool node code` and `pool node codes`: what a machine needs to become a node, once."""
+"""`pool node code` and `pool node codes`: one-time codes for new machines."""
 
 from __future__ import annotations
 
@@ -20,29 +20,27 @@ _MARKS = {"done": "[x]", "warning": "[!]", "skipped": "[-]"}
 _CODE = re.compile(r"[!-~]{8,128}")
 
 
-def checked(given: str | None) -> str | None:
+def check_code(given: str | None) -> str | None:
     """What cannot be a code is said before anything is started with it."""
     from computepool.core.errors import BadRequest
 
     if given is not None and not _CODE.fullmatch(given):
-        raise BadRequest(f"--code: {given!r} is no code; `pool node code` makes one.", field="code")
+        raise BadRequest(f"--code: {given!r} is not a valid code. Create one: pool node code", field="code")
     return given
 
 
 def code(
     *,
     hosts: Annotated[
-        int, typer.Option(metavar="N", min=1, max=1000, help="How many machines may use it.")
+        int, typer.Option(metavar="N", min=1, max=1000, help="Number of machines that may use it.")
     ] = 1,
-    life: Annotated[
-        str | None, typer.Option("--for", metavar="TIME", help="How long it works: 10m, 2h.")
-    ] = None,
+    life: Annotated[str | None, typer.Option("--for", metavar="TIME", help="Validity: 10m, 2h.")] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Show what happens until the machine has joined and is ready.")
+        bool, typer.Option("--wait", help="Show progress until the machine has joined and is ready.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Make a code for a new machine, or for several, and print the command to type there.
+    """Create a code for one or more new machines, and print the command to run there.
 
     \b
     Examples:
@@ -55,25 +53,25 @@ def code(
     pool = open_pool(retry_for=300 if wait else 3)
     made = pool.nodes.code(hosts=hosts, lifetime=None if life is None else seconds(life, what="--for"))
     if json:
-        output.print_json(followed(pool, made.id) if wait else made)
+        output.print_json(follow_code(pool, made.id) if wait else made)
         return
     output.say(made.command)
-    often = "once" if made.hosts == 1 else f"on {made.hosts} machines"
+    often = "one machine" if made.hosts == 1 else f"{made.hosts} machines"
     output.note(
-        f"On the other machine, with ComputePool installed; {often}, before {output.moment(made.expires_at_ms)}."
+        f"Run this on the new machine, with ComputePool installed. Valid for {often}, until {output.moment(made.expires_at_ms)}."
     )
     if made.warning:
         output.note(f"Warning: {made.warning}")
     if wait:
-        followed(pool, made.id, say=True)
+        follow_code(pool, made.id, say=True)
 
 
-def followed(pool: Pool, code_id: str, *, say: bool = False) -> JoinStatus:
+def follow_code(pool: Pool, code_id: str, *, say: bool = False) -> JoinStatus:
     """Until a machine has come as far as it can without a job, or nobody can join any more."""
     told: dict[str, str] = {}
     try:
         while True:
-            status = pool.nodes.joined(code_id)
+            status = pool.nodes.code_status(code_id)
             for step in status.steps:
                 if step.state != "waiting" and told.get(step.name) != step.state:
                     told[step.name] = step.state
@@ -94,14 +92,12 @@ def followed(pool: Pool, code_id: str, *, say: bool = False) -> JoinStatus:
 
 def codes(
     *,
-    end: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="Let nobody join with this one any more.")
-    ] = None,
+    end: Annotated[list[str] | None, typer.Option(metavar="ID", help="Revoke this code; repeatable.")] = None,
     json: Json = False,
 ) -> None:
-    """List your codes that several machines may still join with, or end one. Machines that joined stay.
+    """List or revoke open codes for several machines. Machines that joined stay.
 
-    The codes themselves are shown only when they are made.
+    The codes themselves are shown only at creation.
 
     \b
     Examples:
@@ -112,8 +108,5 @@ def codes(
     for code_id in end or ():
         nodes.end_code(code_id)
     found = nodes.codes()
-    if json:
-        output.print_json(found)
-        return
     rows = [(c.id, f"{c.used} of {c.hosts}", output.moment(c.expires_at_ms)) for c in found]
-    output.print_table(("ID", "JOINED", "WORKS UNTIL"), rows, empty="No code is open.")
+    output.show_table(found, ("ID", "JOINED", "VALID UNTIL"), rows, empty="No open codes.", json=json)

@@ -1,4 +1,4 @@
-"""`pool node leave`: take this machine out of the pool, for good."""
+"""`pool node leave`: remove this machine from the pool permanently."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def leave(
     *,
     now: Annotated[
         bool,
-        typer.Option("--now", help="Do not wait for running jobs: they are given back and run elsewhere."),
+        typer.Option("--now", help="Do not wait for running jobs; they are returned and run elsewhere."),
     ] = False,
     data: Data = None,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Take this machine out of the pool: it finishes its jobs, the hub removes it, and its identity here is deleted.
+    """Remove this machine from the pool: finish its jobs, remove it from the hub, and delete its identity.
 
-    What it earned stays in its owner's account. Its cache and results that came home stay on the disk. It can come back only as a
-    new node, with a new code.
+    Its earnings stay in the owner's account. Its cache and delivered results stay on disk. It can return only as a new
+    node, with a new code.
 
     \b
     Examples:
@@ -52,23 +52,23 @@ def leave(
     folder = node_folder(data_folder(data))
     known = identity.load(folder / "identity.json")
     if known is None:
-        raise BadRequest("This machine is not enrolled, so there is nothing to leave.")
+        raise BadRequest("This machine is not enrolled in a pool.")
     config = config_of({}, hub=None, code=None, reset=[], data=data)
     status = _status(folder)
     if not yes:
         _explain(config, known, status, now=now)
-        confirm(f"Shall {config.name} ({known.node_id}) leave {known.hub_url} for good?")
-    last = _earned(config, known)
+        confirm(f"Remove {config.name} ({known.node_id}) from {known.hub_url} permanently?")
+    last = _own_view(config, known)
     if status is None:
         _leave_stopped(config, known)
     else:
         _leave_running(folder, now=now)
-    if json:
-        output.print_json({"node_id": known.node_id, "hub": known.hub_url, "left": True})
-        return
-    output.say(f"{config.name} has left {known.hub_url}.{_owed(last)}")
-    output.note(
-        f"Its cache is still in {folder}: pool node cache clear. To lend the machine again: pool node start --code CODE"
+    output.show(
+        {"node_id": known.node_id, "hub": known.hub_url, "left": True},
+        f"{config.name} has left {known.hub_url}.{_earnings_words(last)}",
+        json=json,
+        hint=f"Its cache is still in {folder}; clear it: pool node cache clear. "
+        "To add the machine again: pool node start --code CODE",
     )
 
 
@@ -87,25 +87,31 @@ def _explain(config: AgentConfig, known: Identity, status: dict[str, Any] | None
 
     running = 0 if status is None else len(status["running"]) + status["waiting"]
     if running:
-        then = "are given back and run elsewhere" if now else "end first; --now gives them back instead"
+        then = (
+            "will be returned and run elsewhere"
+            if now
+            else "will finish first; pass --now to return them instead"
+        )
         output.note(f"{counted(running, 'job')} {then}.")
     if status is None and (late := count_unreported(config.outbox_dir)):
         output.note(
-            f"The hub has not had {counted(late, 'bundle')} of results yet, and will not pay them: start the node once more "
-            "to send them first."
+            f"{counted(late, 'bundle')} of results were not sent to the hub and will not be paid. To send them first, start "
+            "the node again."
         )
-    output.note(_owed(_earned(config, known)).strip() or "What it earned stays in its owner's account.")
+    output.note(
+        _earnings_words(_own_view(config, known)).strip() or "Its earnings stay in the owner's account."
+    )
 
 
-def _owed(known: OwnNodeView | None) -> str:
+def _earnings_words(known: OwnNodeView | None) -> str:
     if known is None:
         return ""
     month = next((part for part in known.earnings.past if part.days == _MONTH_DAYS), None)
     if month is None or not month.jobs:
-        return " It has earned nothing in the last 30 days."
+        return " It earned nothing in the last 30 days."
     return (
-        f" It earned {format_credits(month.amount)} credits with {counted(month.jobs, 'job')} in the last 30 days; they stay "
-        f"{known.owner_name}'s, and what is not paid yet matures as before: pool credits"
+        f" It earned {format_credits(month.amount)} credits with {counted(month.jobs, 'job')} in the last 30 days. "
+        f"They stay with {known.owner_name}, and unpaid earnings mature as usual: pool credits"
     )
 
 
@@ -116,20 +122,18 @@ def _leave_running(folder: Path, *, now: bool) -> None:
     from computepool.core.errors import Unavailable
 
     control.call(folder, "leave_now" if now else "leave")
-    with status_line("Leaving: the node finishes its jobs") as say:
+    with status_line("Leaving: waiting for jobs to finish") as say:
         told = -1
         while (status := _status(folder)) is not None:
             left = len(status["running"]) + status["waiting"]
             if left != told:
                 told = left
                 say(
-                    f"Leaving: {counted(left, 'job')} to end, {counted(status['unreported'], 'result')} to report"
+                    f"Leaving: {counted(left, 'job')} to finish, {counted(status['unreported'], 'result')} to report"
                 )
             time.sleep(_LOOK_S)
     if (folder / "identity.json").exists():
-        raise Unavailable(
-            "The node stopped, but the hub did not hear that it leaves. Try again: pool node leave"
-        )
+        raise Unavailable("The node stopped, but the hub was not notified. Try again: pool node leave")
 
 
 def _leave_stopped(config: AgentConfig, known: Identity) -> None:
@@ -142,11 +146,11 @@ def _leave_stopped(config: AgentConfig, known: Identity) -> None:
             _ask(config, known, lambda client: departure.leave(client, config))
         except Unavailable as error:
             raise Unavailable(
-                f"{error.detail} So the node stays enrolled. If that hub is gone for good, delete {config.identity_path}."
+                f"{error.detail} The node stays enrolled. If the hub no longer exists, delete {config.identity_path}."
             ) from error
 
 
-def _earned(config: AgentConfig, known: Identity) -> OwnNodeView | None:
+def _own_view(config: AgentConfig, known: Identity) -> OwnNodeView | None:
     """What the hub says of it; nothing where it does not answer, or does not know the node any more."""
     from computepool.core.errors import ComputePoolError
 

@@ -1,4 +1,4 @@
-"""`pool nodes` and `pool node …`: the pool's machines, and lending this one."""
+"""`pool nodes` and `pool node …`: the nodes of the pool, and the node on this machine."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from computepool.protocol.nodes.hardware import HardwareView
     from computepool.protocol.nodes.nodes import NodeView, ReputationView
 
-app = typer.Typer(no_args_is_help=True, help="Lend this machine, and look after the machines you lend.")
+app = typer.Typer(no_args_is_help=True, help="Run a node on this machine, and manage your nodes.")
 app.add_typer(runtime.app, name="runtime")
 Node = Annotated[
     str | None,
-    typer.Argument(help="A node's name, its id or the beginning of it; default: the one on this machine."),
+    typer.Argument(help="Node name, ID, or unique ID prefix. Default: the node on this machine."),
 ]
 
 
 def list_nodes(
     *,
-    mine: Annotated[bool, typer.Option("--mine", help="Only your own.")] = False,
+    mine: Annotated[bool, typer.Option("--mine", help="Only your own nodes.")] = False,
     limit: Limit = 100,
     json: Json = False,
 ) -> None:
-    """List the pool's nodes.
+    """List the nodes of the pool.
 
     \b
     Examples:
@@ -45,9 +45,6 @@ def list_nodes(
       pool nodes --mine --json
     """
     nodes = open_pool().nodes.list(mine=mine, limit=limit)
-    if json:
-        output.print_json(nodes)
-        return
     columns = (
         "ID",
         "NAME",
@@ -62,7 +59,9 @@ def list_nodes(
         "RELIABILITY",
         "SEEN",
     )
-    output.print_table(columns, map(_row, nodes), empty="No nodes. Lend this machine: pool node start")
+    output.show_table(
+        nodes, columns, map(_row, nodes), empty="No nodes. Add this machine: pool node start", json=json
+    )
 
 
 def _row(node: NodeView) -> tuple[output.Cell, ...]:
@@ -77,27 +76,27 @@ def _row(node: NodeView) -> tuple[output.Cell, ...]:
 
 
 @app.command()
-@accepts(given=node_options.lending, where=node_options.whereabouts)
+@accepts(given=node_options.node_fields, where=node_options.enrolment)
 def start(
     *,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Show the log, as where the output is no terminal.")
+        bool, typer.Option("--verbose", help="Show the full log instead of a summary.")
     ] = False,
     json: LogJson = False,
     given: dict[str, Any],
     where: dict[str, Any],
 ) -> None:
-    """Lend this machine until told to stop (Ctrl-C). The first time it needs a one-time code.
+    """Run a node on this machine; Ctrl-C stops it. The first start needs a one-time code.
 
-    Its options are kept in its folder, and hold for the next start, too. So does a pause.
+    Options are saved in the node's folder and apply to later starts. A pause also persists.
 
     \b
     Examples:
       pool node start --hub http://pool.example:8000 --code ABCD-…
       pool node start --cores 4 --ram 8GB --no-gpus --tag studio --property site=lab-7
       pool node start --net
-      pool node start                          again, with the options that it had
-      pool node start --reset cores            as many cores as there are
+      pool node start                          start again with the saved options
+      pool node start --reset cores            offer all cores again
     """
     from computepool.agent import main
     from computepool.sdk.classes import homes
@@ -112,9 +111,9 @@ def start(
 
 
 @app.command()
-@accepts(given=node_options.lending, where=node_options.whereabouts)
+@accepts(given=node_options.node_fields, where=node_options.enrolment)
 def enroll(*, json: Json = False, given: dict[str, Any], where: dict[str, Any]) -> None:
-    """Make this machine known to a hub with a one-time code, without starting it.
+    """Enrol this machine at a hub with a one-time code, without starting the node.
 
     \b
     Examples:
@@ -132,12 +131,12 @@ def enroll(*, json: Json = False, given: dict[str, Any], where: dict[str, Any]) 
 
     config = node_options.config_of(given, **where)
     if config.code is None:
-        raise BadRequest("Give a one-time code: make one with `pool node code`, then --code CODE.")
+        raise BadRequest("Pass a one-time code with --code CODE. Create one: pool node code")
     node_options.note_kept(config)
     prepare_data_dir(config.data_dir)
     if identity.load(config.identity_path) is not None:
         raise Conflict(
-            f"This machine is enrolled already ({config.identity_path}). Start it: pool node start"
+            f"This machine is already enrolled ({config.identity_path}). Start it: pool node start"
         )
     machine = main.inspect(config)
 
@@ -151,16 +150,17 @@ def enroll(*, json: Json = False, given: dict[str, Any], where: dict[str, Any]) 
 
     made = asyncio.run(exchange())
     saved_options.save(config)
-    if json:
-        output.print_json({"node_id": made.node_id, "owner": made.owner, "hub": made.hub_url})
-    else:
-        output.say(made.node_id)
-        output.note("Enrolled. Lend it with: pool node start")
+    output.show(
+        {"node_id": made.node_id, "owner": made.owner, "hub": made.hub_url},
+        made.node_id,
+        json=json,
+        hint="Enrolled. Start the node: pool node start",
+    )
 
 
 @app.command()
 def status(*, data: Data = None, json: Json = False) -> None:
-    """Show what the node on this machine is doing.
+    """Show the status of the node on this machine.
 
     \b
     Examples:
@@ -171,7 +171,7 @@ def status(*, data: Data = None, json: Json = False) -> None:
 
 @app.command()
 def pause(node: Node = None, *, data: Data = None, json: Json = False) -> None:
-    """Take no new jobs; running ones go on.
+    """Stop taking new jobs. Running jobs continue.
 
     \b
     Examples:
@@ -183,7 +183,7 @@ def pause(node: Node = None, *, data: Data = None, json: Json = False) -> None:
 
 @app.command()
 def resume(node: Node = None, *, data: Data = None, json: Json = False) -> None:
-    """Take jobs again.
+    """Take jobs again after a pause.
 
     \b
     Examples:
@@ -194,7 +194,7 @@ def resume(node: Node = None, *, data: Data = None, json: Json = False) -> None:
 
 @app.command()
 def drain(node: Node = None, *, data: Data = None, json: Json = False) -> None:
-    """Take no new jobs, and stop the node when the last one ends.
+    """Stop taking new jobs, and stop the node when the last one finishes.
 
     \b
     Examples:
@@ -205,9 +205,9 @@ def drain(node: Node = None, *, data: Data = None, json: Json = False) -> None:
 
 @app.command()
 def rekey(*, data: Data = None, json: Json = False) -> None:
-    """Give this machine's node a new key; the old one signs it, and works for another day.
+    """Replace the key of the node on this machine. The old key works for one more day.
 
-    Where the key may have been stolen, this is not enough: `pool node revoke NODE`, and enrol it again.
+    If the key may have been stolen, revoke the node (`pool node revoke NODE`) and enrol it again.
 
     \b
     Examples:
@@ -216,19 +216,18 @@ def rekey(*, data: Data = None, json: Json = False) -> None:
     from computepool.agent.owner.control import call
 
     reply = call(node_folder(data_folder(data)), "rekey")
-    if json:
-        output.print_json(reply)
-    else:
-        output.say(
-            f"{reply['node_id']} has a new key; the old one works until "
-            f"{output.moment(reply['old_accepted_until_ms'])}."
-        )
+    output.show(
+        reply,
+        f"{reply['node_id']} has a new key; the old one works until "
+        f"{output.moment(reply['old_accepted_until_ms'])}.",
+        json=json,
+    )
 
 
 @app.command()
-@accepts(given=node_options.lending, where=node_options.whereabouts)
+@accepts(given=node_options.node_fields, where=node_options.enrolment)
 def doctor(*, json: Json = False, given: dict[str, Any], where: dict[str, Any]) -> None:
-    """Check what keeps this machine from being a good node, and say how to mend it.
+    """Diagnose problems of this machine as a node, and suggest fixes.
 
     \b
     Examples:
@@ -243,14 +242,14 @@ def doctor(*, json: Json = False, given: dict[str, Any], where: dict[str, Any]) 
         output.print_json([asdict(check) for check in checks])
     else:
         rows = [(check.health.value, check.name, check.detail, check.fix) for check in checks]
-        output.print_table(("", "CHECK", "FOUND", "MEND IT"), rows, empty="")
+        output.print_table(("", "CHECK", "FOUND", "FIX"), rows, empty="")
     if any(check.health is Health.FAIL for check in checks):
         raise typer.Exit(1)
 
 
 @app.command()
 def show(node: Node = None, *, data: Data = None, json: Json = False) -> None:
-    """Show a node: what it has, what was measured of it, what it does, and how far the pool relies on it.
+    """Show a node: resources, benchmarks, current work and reputation.
 
     \b
     Examples:
@@ -310,15 +309,15 @@ def _hardware_fields(found: HardwareView) -> list[tuple[str, output.Cell]]:
 
 def _trust_fields(known: ReputationView) -> list[tuple[str, output.Cell]]:
     last = "never" if known.changed_at_ms is None else output.ago(known.changed_at_ms)
-    dues = f"{known.dues_paid} of {known.dues} verified jobs" if known.newcomer else "paid"
+    newcomer = f"yes: {known.dues_paid} of {known.dues} verified jobs done" if known.newcomer else "no"
     worth = None if known.exposure_cap is None else format_credits(known.exposure_cap)
     cap = "jobs of any value" if worth is None else f"jobs worth {worth} credits at once"
     return [
         ("reliability", f"{known.score:.3f}"),
-        ("successes", f"{known.successes} (count {known.success_weight:.2f})"),
-        ("failures", f"{known.failures} (count {known.failure_weight:.2f})"),
+        ("successes", f"{known.successes} (weight {known.success_weight:.2f})"),
+        ("failures", f"{known.failures} (weight {known.failure_weight:.2f})"),
         ("last outcome", last),
-        ("dues", dues),
+        ("newcomer", newcomer),
         ("tenure", f"{known.tenure_days} days, {known.verified_days} of them verified"),
         ("trusted with", cap),
         ("streak", f"{known.streak} verified in a row"),
@@ -332,12 +331,12 @@ def _violations(known: ReputationView) -> str:
         return f"{known.strikes}: banned {output.ago(known.banned_at_ms)}"
     if known.probation_at_ms is not None:
         return f"{known.strikes}: on probation since {output.ago(known.probation_at_ms)}"
-    return f"{known.strikes}, {known.strikes_lately} of them towards a probation" if known.strikes else "none"
+    return f"{known.strikes}, {known.strikes_lately} of them recent" if known.strikes else "none"
 
 
 @app.command()
 def why(node: Node = None, *, data: Data = None, json: Json = False) -> None:
-    """Explain why a node gets no work, or which work it gets.
+    """Explain why a node gets no jobs, or which jobs it gets.
 
     \b
     Examples:
@@ -357,7 +356,7 @@ def why(node: Node = None, *, data: Data = None, json: Json = False) -> None:
         output.say(answer.hardware)
     rows = [(row.shape, row.queued, row.reason) for row in answer.rows]
     if rows:
-        output.print_table(("JOBS THAT NEED", "WAITING", "WHY NOT HERE"), rows, empty="")
+        output.print_table(("REQUIREMENTS", "WAITING", "WHY NOT HERE"), rows, empty="")
 
 
 def _change(word: str, node: str | None, data: Path | None, *, json: bool) -> None:
@@ -366,20 +365,14 @@ def _change(word: str, node: str | None, data: Path | None, *, json: bool) -> No
         return
     nodes = open_pool().nodes
     view = getattr(nodes, word)(nodes.find(node).id)
-    if json:
-        output.print_json(view)
-    else:
-        output.say(f"{view.name}: {view.sentence}")
+    output.show(view, f"{view.name}: {view.sentence}", json=json)
 
 
 def _local(word: str, data: Path | None, *, json: bool) -> None:
     from computepool.agent.owner import control
 
     answer = control.call(node_folder(data_folder(data)), word)
-    if json:
-        output.print_json(answer)
-        return
-    output.print_fields(node_status.fields_of(answer))
+    output.show_fields(answer, node_status.fields_of(answer), json=json)
 
 
 def this_node(data: Path | None) -> str:
@@ -388,5 +381,5 @@ def this_node(data: Path | None) -> str:
 
     known = identity.load(node_folder(data_folder(data)) / "identity.json")
     if known is None:
-        raise BadRequest("This machine is not enrolled; name a node: pool node why NAME")
+        raise BadRequest("This machine is not enrolled. Specify a node, for example: pool node why NAME")
     return known.node_id

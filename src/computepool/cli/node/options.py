@@ -31,59 +31,59 @@ _FLAGS = {
     "package_index_hosts": "package-index-host",
 }
 _EVERYTHING = "all"
-Data = Annotated[Path | None, typer.Option(metavar="DIR", help="Base folder for data.")]
+Data = runtime.Data
 _Code = Annotated[
-    str | None, typer.Option(metavar="CODE", envvar=CODE_ENV, help="One-time code, from `pool node code`.")
+    str | None, typer.Option(metavar="CODE", envvar=CODE_ENV, help="One-time code from `pool node code`.")
 ]
 _Gpus = Annotated[
     bool | None,
     typer.Option(
         "--gpus/--no-gpus",
-        help="Lend the graphics cards to everybody, or to nobody; default: to you and accounts you trust.",
+        help="Offer GPUs to everybody, or to nobody. Default: to you and accounts you trust.",
         show_default=False,
     ),
 ]
-Tags = Annotated[
-    list[str] | None, typer.Option(metavar="TAG", help="A tag jobs may ask for; may be repeated.")
-]
+Tags = Annotated[list[str] | None, typer.Option(metavar="TAG", help="Tag that jobs can require; repeatable.")]
 Properties = Annotated[
     list[str] | None,
-    typer.Option("--property", metavar="NAME=VALUE", help="A property jobs may ask for; may be repeated."),
+    typer.Option("--property", metavar="NAME=VALUE", help="Property that jobs can require; repeatable."),
 ]
-Cores = Annotated[float | None, typer.Option(metavar="N", help="How many cores to lend; default: all.")]
-Ram = Annotated[str | None, typer.Option(metavar="SIZE", help="How much memory to lend: 8, 8GB.")]
+Cores = Annotated[float | None, typer.Option(metavar="N", help="Number of cores to offer. Default: all.")]
+Ram = Annotated[str | None, typer.Option(metavar="SIZE", help="Memory to offer: 8, 8GB.")]
 Elastic = Annotated[
     bool | None,
     typer.Option(
         "--elastic/--no-elastic",
-        help="Let running jobs use CPUs that no other job has reserved; default: only your own jobs.",
+        help="Let running jobs use CPUs that no other job has reserved. Default: only your own jobs.",
         show_default=False,
     ),
 ]
-_Name = Annotated[str | None, typer.Option(metavar="NAME", help="What to call it; default: the host's name.")]
+_Name = Annotated[str | None, typer.Option(metavar="NAME", help="Node name. Default: the machine's name.")]
 _Sandbox = Annotated[
-    str | None, typer.Option(metavar="LEVEL", help="gvisor, container, namespace, process; default: auto.")
+    str | None, typer.Option(metavar="LEVEL", help="gvisor, container, namespace or process. Default: auto.")
 ]
 _Trust = Annotated[
     list[str] | None,
-    typer.Option(metavar="ID", help="Account id whose jobs may run without a sandbox; * for all."),
+    typer.Option(
+        metavar="ID", help="Account ID whose jobs may run without a sandbox; * for all; repeatable."
+    ),
 ]
 _Place = Annotated[
     str | None,
-    typer.Option(metavar="LAT,LON", help="Show it there on the map, to 0.1°; default: in its region."),
+    typer.Option(metavar="LAT,LON", help="Location on the map, rounded to 0.1°. Default: its region."),
 ]
 Net = Annotated[
     bool | None,
     typer.Option(
         "--net/--no-net",
-        help="Run jobs that list hosts to reach; that traffic comes from your address. Default: no.",
+        help="Allow jobs to connect to hosts that they list; the traffic comes from your address. Default: no.",
         show_default=False,
     ),
 ]
 _Private = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="CIDR", help="A network of yours that such jobs may list too: 192.168.7.0/24; default: none."
+        metavar="CIDR", help="Private network that such jobs may also list: 192.168.7.0/24. Default: none."
     ),
 ]
 
@@ -92,12 +92,12 @@ Reset = Annotated[
     list[str] | None,
     typer.Option(
         metavar="OPTION",
-        help="Go back to the default of an option that was kept: cores, tag, …; all for all of them.",
+        help="Reset a saved option to its default: cores, tag, … or all; repeatable.",
     ),
 ]
 
 
-def lending(
+def node_fields(
     *,
     name: _Name = None,
     tag: Tags = None,
@@ -105,16 +105,16 @@ def lending(
     region: Annotated[str | None, typer.Option(metavar="REGION", help="in, eu, us, …")] = None,
     place: _Place = None,
     url: Annotated[
-        str | None, typer.Option(metavar="URL", help="What else to call it: jobs may exclude it by this.")
+        str | None, typer.Option(metavar="URL", help="URL by which jobs can exclude this node.")
     ] = None,
     mesh_version: Annotated[
         str | None,
-        typer.Option(metavar="VERSION", help="The mesh it belongs to; hubs of another one refuse it."),
+        typer.Option(metavar="VERSION", help="Mesh version; hubs with a different one refuse the node."),
     ] = None,
     cores: Cores = None,
     elastic: Elastic = None,
     ram: Ram = None,
-    disk: Annotated[str | None, typer.Option(metavar="SIZE", help="How much disk to lend: 50, 50GB.")] = None,
+    disk: Annotated[str | None, typer.Option(metavar="SIZE", help="Disk space to offer: 50, 50GB.")] = None,
     gpus: _Gpus = None,
     sandbox: _Sandbox = None,
     runtime_add: runtime.Add = None,
@@ -155,10 +155,10 @@ def lending(
     return {field: value for field, value in given.items() if value is not None}
 
 
-def whereabouts(
+def enrolment(
     *,
     hub: Annotated[
-        str | None, typer.Option(metavar="URL", help="The hub's address; default: where it is enrolled.")
+        str | None, typer.Option(metavar="URL", help="Hub address. Default: where the node is enrolled.")
     ] = None,
     code: _Code = None,
     reset: Reset = None,
@@ -183,7 +183,7 @@ def config_of(
         **{**kept, **given},
         hub_url=address,
         data_dir=folder,
-        code=codes.checked(code),
+        code=codes.check_code(code),
         kept=tuple(kept),
     )
 
@@ -196,7 +196,7 @@ def check_reset(reset: Sequence[str]) -> set[str]:
     words = {word.lstrip("-").removeprefix("no-") for word in reset}
     if unknown := words - {*known, _EVERYTHING}:
         raise typer.BadParameter(
-            f"{min(unknown)!r} is no option that is kept: {', '.join(known)}, {_EVERYTHING}.",
+            f"{min(unknown)!r} is not a saved option; choose from {', '.join(known)}, {_EVERYTHING}.",
             param_hint="--reset",
         )
     return set(saved_options.FIELDS) if _EVERYTHING in words else {known[word] for word in words}
@@ -209,8 +209,8 @@ def flag_of(field: str) -> str:
 def note_kept(config: AgentConfig) -> None:
     if config.kept:
         output.note(
-            f"Kept from before: {as_options(config, config.kept)} "
-            "(the same options change it; --reset OPTION goes back to the default)"
+            f"Saved options: {as_options(config, config.kept)} "
+            "(pass an option to change it; --reset OPTION restores its default)"
         )
 
 

@@ -1,22 +1,17 @@
-"""`pool node pardon`: the operator's way to take back a ban for wrong results."""
+"""`pool node pardon`: lift a ban for wrong results."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from computepool.cli import output
 from computepool.cli.options import Json, open_pool
+from computepool.cli.references import NodeName
 
 
-def pardon(
-    node: Annotated[str, typer.Argument(metavar="NODE", help="Its name or id.")], *, json: Json = False
-) -> None:
-    """Take back a node's ban and its strikes for wrong results (administrators).
+def pardon(node: NodeName, *, json: Json = False) -> None:
+    """Lift a node's ban and clear its strikes for wrong results (admin only).
 
-    For accidents: broken memory that was replaced, a program that cannot be compared. Its streak begins
-    anew, so its next results are all checked.
+    For honest mistakes, such as faulty memory that was replaced. The node's streak restarts, so all its next results
+    are verified.
 
     \b
     Examples:
@@ -24,7 +19,6 @@ def pardon(
     """
     pool = open_pool()
     view = pool.nodes.pardon(pool.nodes.find(node).id)
-    if json:
-        output.print_json(view)
-    else:
-        output.say(f"{view.name} works for others again; its next results are all checked.")
+    output.show(
+        view, f"{view.name} takes jobs of others again. All its next results are verified.", json=json
+    )

@@ -1,4 +1,4 @@
-"""`pool node review`: an owner asks people to look at a ban."""
+"""`pool node review`: request a review of a ban."""
 
 from __future__ import annotations
 
@@ -8,29 +8,26 @@ import typer
 
 from computepool.cli import output
 from computepool.cli.options import Json, open_pool
+from computepool.cli.references import NodeName
 
 
 def review(
-    node: Annotated[str, typer.Argument(metavar="NODE", help="Its name or id.")],
+    node: NodeName,
     *,
     note: Annotated[
-        str, typer.Option(metavar="TEXT", help="What the administrator should know.", show_default=False)
+        str, typer.Option(metavar="TEXT", help="Explanation for the administrator.", show_default=False)
     ] = "",
     json: Json = False,
 ) -> None:
-    """Ask an administrator to look at your node's ban or probation.
+    """Ask an administrator to review your node's ban or probation.
 
-    Why it is accused is in `pool node evidence NODE`. The administrator finds the request in `pool approvals`,
-    and may take the ban back.
+    The reasons are in `pool node evidence NODE`. The request appears in the administrator's `pool approvals list`.
 
     \b
     Examples:
-      pool node review studio-3 --note "its memory was broken, and is replaced"
+      pool node review studio-3 --note "faulty memory has been replaced"
     """
     pool = open_pool()
     found = pool.nodes.find(node)
     asked = pool.nodes.review(found.id, note=note)
-    if json:
-        output.print_json(asked)
-    else:
-        output.say(f"An administrator is asked to look at {found.name} ({asked.approval_id}).")
+    output.show(asked, f"Requested a review of {found.name} ({asked.approval_id}).", json=json)

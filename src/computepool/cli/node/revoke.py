@@ -1,25 +1,22 @@
-"""`pool node revoke`: for a machine that is lost, or whose key somebody else may have."""
+"""`pool node revoke`: for a machine that is lost, or whose key may be stolen."""
 
 from __future__ import annotations
-
-from typing import Annotated
-
-import typer
 
 from computepool.cli import output
 from computepool.cli.confirmation import Yes, confirm
 from computepool.cli.options import Json, open_pool
+from computepool.cli.references import NodeName
 
 
 def revoke(
-    node: Annotated[str, typer.Argument(metavar="NODE", help="Its name or id.")],
+    node: NodeName,
     *,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Refuse a node's key from now on, for good; its jobs run elsewhere (its owner, and administrators).
+    """Revoke a node's key permanently; its jobs run elsewhere (owner and admins only).
 
-    For a machine that is lost, sold or stolen. It can come back only as a new node, with a new code.
+    For a machine that is lost, sold or stolen. It can return only as a new node, with a new code.
 
     \b
     Examples:
@@ -29,12 +26,11 @@ def revoke(
     pool = open_pool()
     found = pool.nodes.find(node)
     if not yes:
-        confirm(f"{found.name} ({found.id}) cannot come back but as a new node. Shall its key be refused?")
+        confirm(f"{found.name} ({found.id}) can return only as a new node. Revoke its key?")
     view = pool.nodes.revoke(found.id)
-    if json:
-        output.print_json(view)
-        return
-    output.say(f"{view.name} revoked")
-    output.note(
-        "To lend the machine again: pool node code, and there pool node start with a new data folder."
+    output.show(
+        view,
+        f"{view.name} revoked",
+        json=json,
+        hint="To add the machine again, create a code with `pool node code`, and start the node with a new data folder.",
     )

@@ -1,4 +1,4 @@
-"""`pool node rules` and `pool node jobs`: what others may do on a node of yours, and what they do there now."""
+"""`pool node rules` and `pool node jobs`: what others may run on your node, and what runs there now."""
 
 from __future__ import annotations
 
@@ -18,35 +18,41 @@ _Names = list[str] | None
 
 
 _AllowSubmitter = Annotated[
-    _Names, typer.Option(metavar="ACCOUNT", help="Only jobs of this account (id or name); may be repeated.")
+    _Names, typer.Option(metavar="ACCOUNT", help="Only jobs of this account (ID or name); repeatable.")
 ]
-_DenySubmitter = Annotated[_Names, typer.Option(metavar="ACCOUNT", help="No jobs of this account.")]
+_DenySubmitter = Annotated[
+    _Names, typer.Option(metavar="ACCOUNT", help="No jobs of this account; repeatable.")
+]
 _AllowLabel = Annotated[
     _Names,
-    typer.Option(
-        metavar="LABEL", help="Only jobs that their submitters gave this label (or another allowed one)."
-    ),
+    typer.Option(metavar="LABEL", help="Only jobs with this label, or another allowed one; repeatable."),
 ]
 _DenyLabel = Annotated[
     _Names,
     typer.Option(
         metavar="LABEL",
-        help="No jobs that their submitters gave this label: it stops nobody who hides what a job does.",
+        help="No jobs with this label; repeatable. Submitters choose the labels, so this is not a protection.",
     ),
 ]
 _Forget = Annotated[
-    _Names, typer.Option(metavar="NAME", help="Take an account's id or a label out of all lists.")
+    _Names, typer.Option(metavar="NAME", help="Remove an account ID or a label from all lists; repeatable.")
 ]
-_Net = Annotated[bool | None, typer.Option("--net/--no-net", help="Jobs that list hosts to reach.")]
+_Net = Annotated[bool | None, typer.Option("--net/--no-net", help="Jobs that connect to listed hosts.")]
 _Gpus = Annotated[bool | None, typer.Option("--gpus/--no-gpus", help="Jobs that use a GPU.")]
 _Minutes = Annotated[
-    int | None, typer.Option(metavar="N", min=0, help="The longest time limit of a job; 0: any.")
+    int | None, typer.Option(metavar="N", min=0, help="Maximum run time of a job in minutes; 0 for no limit.")
 ]
-_Ram = Annotated[str | None, typer.Option(metavar="SIZE", help="The most memory of a job: 8GB; 0: any.")]
-_Disk = Annotated[str | None, typer.Option(metavar="SIZE", help="The most disk of a job: 10GB; 0: any.")]
+_Ram = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="Maximum memory of a job: 8GB; 0 for no limit.")
+]
+_Disk = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="Maximum disk space of a job: 10GB; 0 for no limit.")
+]
 _Score = Annotated[
     float | None,
-    typer.Option(metavar="X", min=0, max=1, help="Least score of a submitter, 0 to 1; new ones have 0.71."),
+    typer.Option(
+        metavar="X", min=0, max=1, help="Minimum submitter score, 0 to 1; new submitters have 0.71."
+    ),
 ]
 
 
@@ -82,15 +88,15 @@ def changes(
 def rules(
     node: Node = None,
     *,
-    clear: Annotated[bool, typer.Option("--clear", help="Begin without any rule.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all existing rules first.")] = False,
     data: Data = None,
     json: Json = False,
     given: dict[str, Any],
 ) -> None:
-    """Show or change what others may do on a node of yours. Your own jobs are always taken.
+    """Show or change what others may run on your node. Your own jobs are always accepted.
 
-    Rules add up: each option changes one and leaves the others. They hold for jobs that start from now on; the hub
-    places no job against them, and the node itself refuses one that comes all the same.
+    Each option changes one rule and leaves the others unchanged. Rules apply to jobs that start from now on. The hub
+    respects them, and the node itself enforces them.
 
     \b
     Examples:
@@ -106,22 +112,20 @@ def rules(
     node_id = this_node(data) if node is None else nodes.find(node).id
     view = nodes.rules(node_id)
     known = view.rules.model_dump(exclude_defaults=True)
-    wanted = _forgotten(_added({} if clear else known, given["lists"]), given["forget"]) | given["values"]
+    wanted = _remove(_add({} if clear else known, given["lists"]), given["forget"]) | given["values"]
     if wanted != known:
         view = nodes.set_rules(node_id, NodeRules(**wanted))
-    if json:
-        output.print_json(view)
-        return
-    for sentence in view.sentences or ["No rules: the node takes every job that fits."]:
-        output.say(sentence)
+    output.show(
+        view, "\n".join(view.sentences or ["No rules: the node accepts every job that fits."]), json=json
+    )
 
 
-def _added(before: dict[str, Any], lists: dict[str, _Names]) -> dict[str, Any]:
+def _add(before: dict[str, Any], lists: dict[str, _Names]) -> dict[str, Any]:
     new = {name: list(dict.fromkeys([*before.get(name, []), *more])) for name, more in lists.items() if more}
     return before | new
 
 
-def _forgotten(rules: dict[str, Any], names: list[str]) -> dict[str, Any]:
+def _remove(rules: dict[str, Any], names: list[str]) -> dict[str, Any]:
     return {
         rule: [name for name in value if name not in names] if rule in _LISTS else value
         for rule, value in rules.items()
@@ -153,7 +157,7 @@ def _submitter(job: dict[str, Any], status: dict[str, Any]) -> str:
 
 
 def jobs(*, data: Data = None, json: Json = False) -> None:
-    """Show what runs on this machine now: whose job it is, and what it may do.
+    """Show the jobs running on this machine: submitter, limits and permissions.
 
     \b
     Examples:
@@ -164,9 +168,6 @@ def jobs(*, data: Data = None, json: Json = False) -> None:
 
     status = control.call(node_folder(data_folder(data)), "status")
     running = status["running"]
-    if json:
-        output.print_json(running)
-        return
     columns = (
         "JOB",
         "NAME",
@@ -192,4 +193,4 @@ def jobs(*, data: Data = None, json: Json = False) -> None:
         )
         for job in running
     ]  # fmt: skip
-    output.print_table(columns, rows, empty="Nothing runs here now.")
+    output.show_table(running, columns, rows, empty="No jobs are running.", json=json)

@@ -1,4 +1,4 @@
-"""`pool node runtime …`: the root file system that jobs see on this machine, and carrying it to others."""
+"""`pool node runtime …`: the root file system that jobs see on this machine; export and import."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="What jobs see on this machine instead of your files: a root file system named by its content.",
+    help="Manage the root file system that jobs see instead of your files.",
 )
 Data = Annotated[Path | None, typer.Option(metavar="DIR", help="Base folder for data.")]
 Add = Annotated[
@@ -24,7 +24,7 @@ Add = Annotated[
     typer.Option(
         "--runtime-add",
         metavar="PATH",
-        help="A program of this machine, or a file or folder below /usr or /opt, that jobs see too.",
+        help="Program, or file or folder below /usr or /opt, to make visible to jobs; repeatable.",
     ),
 ]
 Index = Annotated[
@@ -32,7 +32,7 @@ Index = Annotated[
     typer.Option(
         "--package-index",
         metavar="URL",
-        help="Where jobs' packages come from; all of it can be read by jobs. Default: uv's own index.",
+        help="Index for jobs' packages; jobs can read all of it. Default: uv's own index.",
     ),
 ]
 IndexHosts = Annotated[
@@ -40,15 +40,15 @@ IndexHosts = Annotated[
     typer.Option(
         "--package-index-host",
         metavar="HOST:PORT",
-        help="Where that index has its files; default: the hosts that it names.",
+        help="Host that serves the index's files; repeatable. Default: the hosts that the index names.",
     ),
 ]
 FetchPython = Annotated[
     bool | None,
     typer.Option(
         "--fetch-python/--no-fetch-python",
-        help="Run functions of other Python versions, too: uv downloads CPython builds, some 30 MB each and 100 MB "
-        "on the disk, into the node's folder when a job needs one. Default: no.",
+        help="Also run functions of other Python versions: uv downloads CPython builds (about 30 MB each, 100 MB on "
+        "disk) into the node's folder when a job needs one. Default: no.",
         show_default=False,
     ),
 ]
@@ -57,7 +57,7 @@ PythonMirror = Annotated[
     typer.Option(
         "--python-mirror",
         metavar="URL",
-        help="Where uv gets them: a mirror's address, or a list of downloads (.json). Default: uv's own source.",
+        help="Source for uv: a mirror's URL, or a list of downloads (.json). Default: uv's own source.",
     ),
 ]
 File = Annotated[Path, typer.Argument(metavar="FILE.tar")]
@@ -65,7 +65,7 @@ File = Annotated[Path, typer.Argument(metavar="FILE.tar")]
 
 @app.command()
 def show(*, add: Add = None, data: Data = None, json: Json = False) -> None:
-    """Show the runtime that jobs get here; make it if there is none yet.
+    """Show the runtime of this machine; build it if needed.
 
     \b
     Examples:
@@ -94,9 +94,9 @@ def export(file: File, *, add: Add = None, data: Data = None, json: Json = False
 
 @app.command("import")
 def import_(file: File, *, data: Data = None, json: Json = False) -> None:
-    """Use a runtime from a tar file, after reading it all: its name is the digest of its content.
+    """Import a runtime from a tar file. Its name is the digest of its content.
 
-    Jobs get it from the next start of the node on, until `pool node runtime reset`.
+    Jobs use it from the next start of the node, until `pool node runtime reset`.
 
     \b
     Examples:
@@ -117,7 +117,7 @@ def import_(file: File, *, data: Data = None, json: Json = False) -> None:
 
 @app.command()
 def reset(*, data: Data = None, json: Json = False) -> None:
-    """Go back to the runtime that is made from this machine's own files.
+    """Return to the runtime that is built from this machine's own files.
 
     \b
     Examples:
@@ -154,7 +154,4 @@ def _print(made: Runtime, *, json: bool) -> None:
         "size": made.size,
         "path": str(made.root),
     }
-    if json:
-        output.print_json(fields)
-    else:
-        output.print_fields(list(fields.items()))
+    output.show_fields(fields, list(fields.items()), json=json)

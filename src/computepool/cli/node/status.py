@@ -9,8 +9,8 @@ from computepool.core.isolation import Level
 from computepool.core.words import counted, short_account
 
 _NOTES = {
-    "paused": "takes no new jobs, also after a restart",
-    "draining": "takes no new jobs, and stops when the last one ends",
+    "paused": "takes no new jobs, even after a restart",
+    "draining": "takes no new jobs, and stops when the last one finishes",
 }
 
 
@@ -24,37 +24,37 @@ def fields_of(status: dict[str, Any]) -> list[tuple[str, output.Cell]]:
         ("node", f"{status['name']} ({status['node_id']})"),
         ("owner", status.get("owner_name") or short_account(status["owner"])),
         ("state", ": ".join(filter(None, (status["state"], _NOTES.get(status["state"]))))),
-        ("now", _doing(status, running)),
+        ("now", _activity(status, running)),
         ("hub", _hub(status)),
         ("sandbox", f"{status['level']}: {Level.parse(status['level']).meaning}"),
         ("network", "for jobs that list hosts to reach" if status["network"] else "none for jobs"),
-        ("CPUs lent", _cpus(status)),
+        ("CPUs offered", _cpus(status)),
         ("not yet reported", counted(unreported, "result") if unreported else None),
-        ("results coming home", counted(status["homecoming"], "group") if status["homecoming"] else None),
+        ("results being delivered", counted(status["homecoming"], "group") if status["homecoming"] else None),
         ("hardware", status["hardware"]),
         ("clock", _clock(status["clock_offset_ms"])),
         ("running for", f"{output.span(status['uptime_s'] * 1000)} (process {status['pid']})"),
     ]
 
 
-def _doing(status: dict[str, Any], running: list[str]) -> str:
+def _activity(status: dict[str, Any], running: list[str]) -> str:
     if not running:
-        return str(status["why_idle"] or "Nothing runs.")
-    waiting = f"; {counted(status['waiting'], 'job')} behind" if status["waiting"] else ""
+        return str(status["why_idle"] or "No jobs are running.")
+    waiting = f"; {counted(status['waiting'], 'job')} waiting" if status["waiting"] else ""
     return f"running {', '.join(running)}{waiting}"
 
 
 def _hub(status: dict[str, Any]) -> str:
     silent = status["last_contact_s"]
     heard = "has not answered yet" if silent is None else f"answered {output.span(silent * 1000)} ago"
-    lost = "" if status["connected"] or silent is None else ", too long: what ran was stopped"
+    lost = "" if status["connected"] or silent is None else ", too long ago: running jobs were stopped"
     error = f" ({status['last_error']})" if status["last_error"] else ""
     return f"{status['hub']} {heard}{lost}{error}"
 
 
 def _cpus(status: dict[str, Any]) -> str:
     free = output.ranges(status["cpus_free"])
-    return f"{output.ranges(status['cpus']) or 'none'} (free now: {free or 'none'})"
+    return f"{output.ranges(status['cpus']) or 'none'} (free: {free or 'none'})"
 
 
 def _clock(offset_ms: int) -> str | None:

@@ -1,7 +1,6 @@
-"""A group's collector at the hub: it knows what is expected, keeps what came, and outlives the program that asked.
+"""The collector of a group: it lives at the hub, knows what the group expects, and stores what arrived.
 
-Nothing is kept here: a program that ends, or is interrupted while it waits, loses nothing, and the same calls from
-another machine go on where it was.
+A program that ends, or is interrupted while it waits, loses nothing: the same calls continue from any machine.
 """
 
 from __future__ import annotations
@@ -56,20 +55,20 @@ class HasGroups(Protocol):
 
 
 class DrainTimeout(TimeoutError):
-    """The group is not complete yet. `summary` is what there is; waiting can simply be started again."""
+    """The group is not complete yet. `summary` is the state so far; call `drain` again to keep waiting."""
 
     def __init__(self, summary: Summary) -> None:
         super().__init__(
-            f"group {summary.name} has {summary.pending} of {summary.total} pending; they go on without you"
+            f"group {summary.name} has {summary.pending} of {summary.total} pending; they keep running"
         )
         self.summary = summary
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a running job told its collector."""
+    """A message from a running job."""
 
-    number: int  #: in its group; `messages(after=number)` goes on from here
+    number: int  #: within its group; `messages(after=number)` continues from here
     job_id: str
     key: str | None
     attempt: int  #: which try of the job
@@ -89,7 +88,7 @@ class Collector:
         return f"Collector({self.group_id!r})"
 
     def summary(self) -> Summary:
-        """Counts, where it is, whether it is home; results, failures and what is waiting, each by key.
+        """The state of the group: counts, location and delivery; results, failures and pending keys.
 
         >>> collector.summary().results["seed-7"]
         0.93
@@ -103,11 +102,11 @@ class Collector:
         *,
         notify: bool = False,
     ) -> Summary:
-        """Wait until everything that is expected has a result or has failed; `progress` is told how it goes.
+        """Wait until every expected key has succeeded or failed; `progress` is called with the state so far.
 
-        `notify`: say so on the desktop, or in the terminal, when it is complete.
+        `notify`: show a desktop or terminal notification when the group completes.
 
-        Raises TimeoutError, with the summary so far as `.summary`, when that takes longer than `timeout`.
+        Raises DrainTimeout, a TimeoutError with the state so far as `.summary`, after `timeout` seconds.
         """
         end = None if timeout is None else time.monotonic() + timeout
         wait_ms = 0
@@ -131,9 +130,9 @@ class Collector:
             wait_ms = notice.left_ms(min(WAIT_MS, step_ms, WAIT_MS if left_ms is None else left_ms))
 
     def register_jobs(self, keys: Keys) -> int:
-        """Keys to wait for, with metadata if it is a mapping; a known key gets the new metadata. How many are new.
+        """Register expected keys, with metadata if `keys` is a mapping. Returns how many are new.
 
-        A single text is one key, not its letters.
+        A known key gets the new metadata. A single string is one key.
         """
         several = [keys] if isinstance(keys, str) else keys
         pairs = several.items() if isinstance(several, Mapping) else ((key, None) for key in several)
@@ -147,18 +146,18 @@ class Collector:
         return added
 
     def job_result(self, key: str, result: object = None) -> bool:
-        """Report a key without a job as done. False: it was reported before, or has a job, which counts instead."""
+        """Report a key without a job as succeeded. False: it was already reported, or has a job, which counts instead."""
         return self.report([_success(key, result)])[key]
 
     def job_failure(self, key: str, error: str | BaseException) -> bool:
-        """The same for one that failed."""
+        """Report a key without a job as failed."""
         return self.report([_failure(key, error)])[key]
 
     def job_failures(self, errors: Mapping[str, str | BaseException]) -> dict[str, bool]:
         return self.report(_failure(key, error) for key, error in errors.items())
 
     def report(self, reports: Iterable[KeyReport]) -> dict[str, bool]:
-        """Several at once: which of them stand."""
+        """Send several reports; returns which of them were accepted."""
         stands: dict[str, bool] = {}
         for batch in _batches(reports):
             for said in self._api.report(self.group_id, KeyReportsRequest(reports=batch)).verdicts:
@@ -168,16 +167,17 @@ class Collector:
         return stands
 
     def return_home(self, home: str | None = None, *, wanted: bool = True) -> GroupView:
-        """Bring everything to a node of yours once it is complete; again, elsewhere, or (wanted=False) not at all."""
+        """Deliver everything to one of your nodes once the group is complete; wanted=False cancels delivery."""
         return self._api.return_home(self.group_id, home=home, wanted=wanted)
 
     def results(self, *, follow: bool = False, after: int = 0) -> Iterator[JobResult]:
-        """What came so far, in the order in which it came; with `follow` until nothing is pending."""
+        """Iterate over results in order of arrival; with `follow`, until nothing is pending."""
         return self._api.results(self.group_id, follow=follow, after=after)
 
     def messages(self, *, follow: bool = False, after: int = 0) -> Iterator[Message]:
-        """What running jobs told with `send_to_collector`, in the order in which it came; with `follow`, live, until
-        nothing is pending. A job that was begun again tells everything again: look at `attempt`.
+        """Iterate over messages that running jobs sent with `send_to_collector`; with `follow`, until nothing is pending.
+
+        A restarted job sends its messages again: check `attempt`.
         """
         for told in self._api.messages(self.group_id, follow=follow, after=after):
             yield Message(
@@ -191,11 +191,11 @@ class Collector:
             )
 
     def values(self, *, follow: bool = False) -> Iterator[tuple[str, Any]]:
-        """Key and value of what succeeded, in the order in which it came; a job without a key goes by its id.
+        """Iterate over (key, value) of what succeeded, in order of arrival; a job without a key has its ID as the key.
 
         The key of a map's item is its number in the map, from 0, as text; in a group that has other jobs, too, with the
         map's `key_prefix` before it. Items that raised are in `items("failures")`.
-        Where a value cannot be read here, the ResultUnreadable that says why is in its place.
+        A value that cannot be read is a ResultUnreadable that says why.
         """
         for result in self.results(follow=follow):
             if result.state is JobState.SUCCEEDED:
@@ -218,8 +218,8 @@ def _success(key: str, result: object) -> KeyReport:
         raise BadRequest(f"The result of {key!r} cannot be sent: {error}.") from error
     if len(text) > KEY_RESULT_MAX:
         raise BadRequest(
-            f"The result of {key!r} has {len(text)} characters, and {KEY_RESULT_MAX} fit; "
-            "upload it with pool.artifacts.put, and report its digest."
+            f"The result of {key!r} has {len(text)} characters; the limit is {KEY_RESULT_MAX}. "
+            "Upload it with pool.artifacts.put and report its digest."
         )
     return validate(KeyReport, key=key, outcome="succeeded", result=text)
 

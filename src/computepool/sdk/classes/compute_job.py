@@ -43,7 +43,7 @@ StateT = TypeVar("StateT", bound=ComputeJobState)
 
 
 @dataclass(frozen=True)
-class _File:
+class _RegisteredFile:
     path: Path
     moves: bool
 
@@ -56,12 +56,12 @@ class _Run:
     report: dict[str, Any] | None = None
     reported_file: Path | None = None
     work_dir: Path | None = None
-    files: dict[str, _File] = field(default_factory=dict)
+    files: dict[str, _RegisteredFile] = field(default_factory=dict)
     arrived: bool = False
 
     def check_first(self) -> None:
         if self.report is not None:
-            raise ReportError("the job has reported already; a job makes one report")
+            raise ReportError("the job has already reported; a job makes one report")
 
     def snapshot(self, state: ComputeJobState, *, arrived: bool) -> str:
         moves = {name: file.moves for name, file in self.files.items()}
@@ -70,13 +70,15 @@ class _Run:
     def paths(self) -> dict[str, Path]:
         for name, file in self.files.items():
             if not file.path.is_file():
-                raise FileNotFoundError(f"the registered file {name!r} is gone: {file.path}")
+                raise FileNotFoundError(f"the registered file {name!r} no longer exists: {file.path}")
         return {name: file.path for name, file in self.files.items()}
 
     def restore(self, snapshot: Mapping[str, Any], files: Mapping[str, Path]) -> None:
         moves = snapshot["moves"]
         self.arrived = bool(snapshot["arrived"])
-        self.files = {name: _File(path=path, moves=bool(moves.get(name))) for name, path in files.items()}
+        self.files = {
+            name: _RegisteredFile(path=path, moves=bool(moves.get(name))) for name, path in files.items()
+        }
 
     def final_report(self) -> dict[str, Any]:
         if self.report is None:
@@ -85,7 +87,9 @@ class _Run:
                 " report_compute_success() or report_compute_artifact()"
             )
         if self.reported_file is not None and not self.reported_file.is_file():
-            raise ReportError(f"the reported file {self.reported_file.name!r} was gone when the job ended")
+            raise ReportError(
+                f"the reported file {self.reported_file.name!r} no longer existed when the job ended"
+            )
         return self.report
 
 
@@ -147,7 +151,7 @@ class ComputeJob(Generic[StateT]):
         with self._computepool.lock:
             self._computepool.check_first()
             whose = "build_result_payload()" if result is None else "result"
-            self._computepool.report = _checked(payload, whose=whose)
+            self._computepool.report = _check_payload(payload, whose=whose)
 
     def report_compute_artifact(
         self,
@@ -165,7 +169,7 @@ class ComputeJob(Generic[StateT]):
         run = self._computepool
         with run.lock:
             run.check_first()
-            payload = _checked({} if result is None else result, whose="result")
+            payload = _check_payload({} if result is None else result, whose="result")
             _place(source, target, move=move)
             run.report, run.reported_file = payload, target
 
@@ -186,12 +190,12 @@ class ComputeJob(Generic[StateT]):
         """
         source = Path(path)
         if mode not in ("move", "copy"):
-            raise ValueError(f"mode is 'move' or 'copy', not {mode!r}")
+            raise ValueError(f"mode must be 'move' or 'copy', not {mode!r}")
         if not source.is_file():
             raise FileNotFoundError(f"cannot register {os.fspath(path)!r}: {_no_file(source)}")
         known = source.name if name is None else name
         _under(Path(), known)
-        self._computepool.files[known] = _File(path=source.absolute(), moves=mode == "move")
+        self._computepool.files[known] = _RegisteredFile(path=source.absolute(), moves=mode == "move")
 
     def checkpoint(self, progress: float | None = None) -> bool:
         """Save state and registered files: if this node is lost, `run_compute_job` starts with them on the next one.
@@ -206,7 +210,7 @@ class ComputeJob(Generic[StateT]):
         if type(self).on_arrival is ComputeJob.on_arrival:
             raise TypeError(f"{type(self).__name__} has no on_arrival(), which says what to do at {host}")
         if self.reported:
-            raise ReportError(f"{type(self).__name__} has reported already; a move would lose its report")
+            raise ReportError(f"{type(self).__name__} has already reported; a move would lose its report")
         run = self._computepool
         moving = [name for name, file in run.files.items() if file.moves]
         checkpointing.move(host, run.snapshot(self.state, arrived=True), run.paths(), moving=moving)
@@ -240,8 +244,8 @@ class ComputeJob(Generic[StateT]):
         found = cls.State or _argument(cls)
         if not (isinstance(found, type) and issubclass(found, ComputeJobState) and _is_dataclass(found)):
             raise TypeError(
-                f"{cls.__name__} does not say what its state is: write `class {cls.__name__}(ComputeJob[MyState])`,"
-                " where MyState is a dataclass made from ComputeJobState"
+                f"{cls.__name__} does not declare its state: write `class {cls.__name__}(ComputeJob[MyState])`,"
+                " where MyState is a dataclass derived from ComputeJobState"
             )
         return found
 
@@ -322,7 +326,7 @@ def _no_file(path: Path) -> str:
     return "there is no such file"
 
 
-def _checked(payload: Any, *, whose: str) -> dict[str, Any]:
+def _check_payload(payload: Any, *, whose: str) -> dict[str, Any]:
     if not isinstance(payload, Mapping):
         raise ReportError(f"{whose} is {type(payload).__name__}; a report is a dict")
     return dict(payload)
@@ -331,7 +335,7 @@ def _checked(payload: Any, *, whose: str) -> dict[str, Any]:
 def _under(folder: Path, name: str) -> Path:
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts:
-        raise ValueError(f"{name!r} is not the name of a file in a folder")
+        raise ValueError(f"{name!r} is not a plain file name")
     return folder.joinpath(*parts)
 
 
@@ -339,7 +343,7 @@ def _place(source: Path, target: Path, *, move: bool) -> None:
     if target.exists():
         if source.samefile(target):
             return
-        raise FileExistsError(f"there is an output called {target.name!r} already")
+        raise FileExistsError(f"an output named {target.name!r} already exists")
     target.parent.mkdir(parents=True, exist_ok=True)
     if move and not source.is_symlink():
         shutil.move(source, target)

@@ -49,7 +49,7 @@ def own_node(pool: Pool, word: str) -> NodeView:
     if len(found) == 1:
         return found[0]
     if found:
-        raise BadRequest(f"{len(found)} of your nodes are called {word!r}; use an id: {found[0].id} …")
+        raise BadRequest(f"{len(found)} of your nodes are named {word!r}; use an ID: {found[0].id} …")
     raise BadRequest(f"{word!r} cannot be home: {_which(own)}.")
 
 
@@ -71,7 +71,7 @@ def _ids_here() -> Iterator[str]:
     default = _SYSTEM_FOLDER if root else user_data_dir("computepool")
     base = Path(os.environ.get(_DATA_ENV) or default).expanduser()
     usual = (base / "node" / _IDENTITY, *sorted(base.glob(f"hosts/*/node/{_IDENTITY}")))
-    for path in dict.fromkeys((*usual, *_remembered())):
+    for path in dict.fromkeys((*usual, *_noted_identities())):
         try:
             yield str(json.loads(path.read_text())["node_id"])
         except (OSError, ValueError, KeyError, TypeError):
@@ -87,7 +87,7 @@ def remember(node_folder: Path) -> None:
         (notes / name).write_text(str(node_folder))
 
 
-def _remembered() -> Iterator[Path]:
+def _noted_identities() -> Iterator[Path]:
     with contextlib.suppress(OSError):
         for note in sorted(_notes().iterdir()):
             yield Path(note.read_text()) / _IDENTITY

@@ -94,7 +94,7 @@ class Sender:
 
 def checked_class(job_class: Any) -> JobClass:
     if not (isinstance(job_class, type) and issubclass(job_class, ComputeJob)):
-        raise BadRequest(f"{job_class!r} is not a class made from ComputeJob.")
+        raise BadRequest(f"{job_class!r} is not a subclass of ComputeJob.")
     if job_class.run_compute_job is ComputeJob.run_compute_job:
         raise BadRequest(f"{job_class.__name__} has no run_compute_job().")
     try:
@@ -138,13 +138,13 @@ def wishes(state: ComputeJobState, given: JobOptions, *, home: str | None) -> Jo
 
 def _classes_of(state_class: type, states: Sequence[ComputeJobState]) -> tuple[type, ...]:
     """What the states hold, and what their fields say they may hold after a while."""
-    found: dict[type, None] = dict.fromkeys(_annotated(state_class))
+    found: dict[type, None] = dict.fromkeys(_annotated_types(state_class))
     for state in states:
         found |= dict.fromkeys(values.classes_in(state))
     return tuple(sorted(found, key=lambda kind: (kind.__module__, kind.__qualname__)))
 
 
-def _annotated(state_class: type) -> set[type]:
+def _annotated_types(state_class: type) -> set[type]:
     found: set[type] = set()
     todo: list[Any] = [state_class]
     while todo:

@@ -53,11 +53,11 @@ class GroupSubmission:
         *,
         notify: bool = False,
     ) -> Summary:
-        """Wait until every key has an outcome, as `Collector.drain` does."""
+        """Wait until every key has an outcome; see `Collector.drain`."""
         return self.collector.drain(timeout, progress, notify=notify)
 
     def reports(self, *, follow: bool = False) -> Iterator[JobReport]:
-        """What succeeded, in the order in which it came; with `follow` until nothing is pending."""
+        """Iterate over successful reports in order of arrival; with `follow`, until nothing is pending."""
         for result in self.collector.results(follow=follow):
             if result.state is JobState.SUCCEEDED and result.job_id:  # a key reported from outside has none
                 yield JobReport.read(self._pool, result, allow_pickle=self._allow_pickle)
@@ -75,23 +75,23 @@ def submit_compute_job_group(
 ) -> GroupSubmission:
     """One job per state. Results wait at the hub, and go to the `home` host when all are there.
 
-    `name` is the group's. `group_id`: go on with a group whose submitter was interrupted; pass the same states.
+    `name` is the group's. `group_id`: continue a group whose submitter was interrupted; pass the same states.
 
     >>> submit_compute_job_group(pool, Count, [CountState(job_key="a", text="…")], home="laptop")
     """
     name = options.pop("name", None) or job_classes.checked_class(job_class).__name__
     if isinstance(states, ComputeJobState):
-        raise BadRequest("states: a list of states is needed; for a single one, write [state].")
+        raise BadRequest("states: pass a list of states; for a single one, [state].")
     if "group" in options:
-        raise BadRequest("group: to go on with a group, pass group_id=.")
+        raise BadRequest("group: to continue an existing group, pass group_id=.")
     work = Submitter(pool, options)
-    keyed = _keyed(job_class, list(states))
+    keyed = _assign_keys(job_class, list(states))
     sender = Sender(pool, job_class, keyed)
     sender.spec(options)  # what is wrong for all of them is said at once, and not once for each
     known = None if group_id is None else pool.groups.get(group_id)
     place = _home(pool, keyed, home=home, known=known, wanted=return_home_when_complete)
     texts = {state.job_key: job_classes.state_text(state) for state in _with_home(keyed, place)}
-    task = _Task(pool, work, sender, options=options, count=len(keyed))
+    task = _PendingJob(pool, work, sender, options=options, count=len(keyed))
     group = known or pool.groups.create(name, home=place.id, return_home=return_home_when_complete)
     _warn_if_home_is_all(pool, keyed, place)
     try:
@@ -142,13 +142,13 @@ def _warn_if_home_is_all(pool: Pool, states: Sequence[ComputeJobState], home: _H
         return
     if [node.id for node in pool.nodes.list(limit=2)] == [home.id]:
         warnings.warn(
-            f"{home.name} is home and the only host: the jobs wait until another one joins."
-            " States with allow_home_compute=True run at home, too.",
+            f"{home.name} is the home and the only host: the jobs wait until another host joins."
+            " States with allow_home_compute=True also run on the home host.",
             stacklevel=3,
         )
 
 
-class _Task:
+class _PendingJob:
     """One call: the collector first, then the keys, then the jobs."""
 
     def __init__(
@@ -163,7 +163,7 @@ class _Task:
         budget = self._terms.pop("budget", None)
         self._budget_each = None if budget is None else budget // count
         if self._budget_each == 0:
-            raise BadRequest(f"budget: it leaves nothing for each of {count} jobs.")
+            raise BadRequest(f"budget: too small to share among {count} jobs.")
 
     def run(
         self,
@@ -179,7 +179,7 @@ class _Task:
         if not fresh:
             self._look()
         for wishes, alike in _alike(states, self._options, home=home_id):
-            missing = [state.job_key for state in alike if not self._known(state.job_key)]
+            missing = [state.job_key for state in alike if not self._is_known(state.job_key)]
             if missing:
                 self._submit(wishes, {key: texts[key] for key in missing})
 
@@ -199,7 +199,7 @@ class _Task:
         except Conflict:
             # Somebody else is submitting the same group: what they have sent is sent.
             self._look()
-            rest = [item for item in batch if not self._known(item.key or "")]
+            rest = [item for item in batch if not self._is_known(item.key or "")]
             if len(rest) == len(batch):
                 raise
             if rest:
@@ -223,7 +223,7 @@ class _Task:
         self.failures |= failed
         self._reported |= failed.keys()
 
-    def _known(self, key: str) -> bool:
+    def _is_known(self, key: str) -> bool:
         return key in self.job_ids or key in self._reported
 
     def _look(self) -> None:
@@ -239,10 +239,10 @@ class _Task:
                     self.failures[item.key] = item.error or item.sentence
 
 
-def _keyed(job_class: JobClass, states: list[ComputeJobState]) -> list[ComputeJobState]:
+def _assign_keys(job_class: JobClass, states: list[ComputeJobState]) -> list[ComputeJobState]:
     """Copies, each with a key. Made from the position, so that the same call makes the same keys."""
     if not states:
-        raise BadRequest("There are no states to make jobs of.")
+        raise BadRequest("states: the list is empty.")
     job_classes.checked_class(job_class)
     taken: dict[str, int] = {}
     for state in states:
@@ -251,7 +251,7 @@ def _keyed(job_class: JobClass, states: list[ComputeJobState]) -> list[ComputeJo
             taken[state.job_key] = taken.get(state.job_key, 0) + 1
     if twice := sorted(key for key, count in taken.items() if count > 1):
         shown = ", ".join(repr(key) for key in twice[:_NAMES_SHOWN])
-        raise BadRequest(f"Two states have the same job_key: {shown}. A key names one job of a group.")
+        raise BadRequest(f"Two states have the same job_key: {shown}. A key must be unique within a group.")
     width = len(str(len(states)))
     keyed = []
     for number, state in enumerate(states, start=1):

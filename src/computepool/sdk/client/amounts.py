@@ -15,12 +15,12 @@ def microcredits(value: Credits, *, what: str) -> int:
     """What crosses the wire. A float is never rounded behind the caller's back."""
     if isinstance(value, float):
         raise BadRequest(
-            f'{what}: {value!r} is a float, which cannot hold every amount exactly; write it as a text: "{value}".',
+            f'{what}: {value!r} is a float, which is not exact; pass a string: "{value}".',
             field=what,
         )
     if isinstance(value, bool) or not isinstance(value, str | int | Decimal):
         raise BadRequest(
-            f'{what}: {value!r} is not an amount of credits; write it like 12 or "0.25".', field=what
+            f'{what}: {value!r} is not an amount of credits; use a value like 12 or "0.25".', field=what
         )
     text = format(value, "f") if isinstance(value, Decimal) else str(value)
     try:

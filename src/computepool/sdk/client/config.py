@@ -81,7 +81,7 @@ def hub_url(text: str) -> str:
     except ValueError:  # the port is no number
         known = False
     if not known:
-        raise BadRequest(f"{text!r} is not a hub's address; write it like http://127.0.0.1:8000.")
+        raise BadRequest(f"{text!r} is not a hub address; use a URL like http://127.0.0.1:8000.")
     return address.rstrip("/")
 
 
@@ -94,4 +94,6 @@ def _read_file() -> Config | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, AttributeError) as error:
-        raise BadRequest(f"Cannot read {path}: {error}. Mend or remove it, then `pool login`.") from error
+        raise BadRequest(
+            f"Cannot read {path}: {error}. Repair or remove it, then run `pool login`."
+        ) from error

@@ -132,14 +132,14 @@ class GroupSession:
         """`item` is the JSON of one Item. Returns at once; the sender takes it from here."""
         self._check_process()
         with self._state:
-            return self._queued(submission, item)
+            return self._enqueue(submission, item)
 
     def _check_process(self) -> None:
         """Before the lock: a forked child may have it from a thread that it has not."""
         if self._pid != os.getpid():
             raise RuntimeError("this process was forked: call connect() again in it")
 
-    def _queued(self, submission: Submission, item: str) -> JobFuture:
+    def _enqueue(self, submission: Submission, item: str) -> JobFuture:
         if self._closing:
             raise self._lost_by or RuntimeError("cannot submit after close()")
         future = JobFuture(self, submission.read)
@@ -155,7 +155,7 @@ class GroupSession:
         self._check_process()
         with self._state:  # the sender cannot take the first ones before the last one is there
             apart = replace(submission, apart=object())
-            return [self._queued(apart, item) for item in items]
+            return [self._enqueue(apart, item) for item in items]
 
     def feed(self, feed: Feed, tasks: Sequence[Task], *, complete: bool) -> None:
         """More items of a map; `complete`: and there will be no others."""
@@ -197,7 +197,9 @@ class GroupSession:
             if isinstance(known, JobFuture):
                 return known
             if known is not None:
-                raise Conflict(f"Job {job_id} belongs to a map that is under way; take its results there.")
+                raise Conflict(
+                    f"Job {job_id} belongs to a running map; iterate over that map for its results."
+                )
             future = JobFuture(self, read)
             future.assign(job_id)
             self._open[job_id] = future
@@ -251,7 +253,7 @@ class GroupSession:
         self._end_open()
 
     def close(self, timeout: float = CLOSE_TIMEOUT_S) -> None:
-        """Flush and stop listening. The jobs go on; futures that are still open here fail, and say so."""
+        """Flush and disconnect. Jobs keep running; futures that are still open here fail."""
         if self._pid != os.getpid():
             return
         end = time.monotonic() + timeout
@@ -280,34 +282,34 @@ class GroupSession:
             if self._abandoned:
                 receiver.drop()
             else:
-                receiver.fail(self._lost_by or _closed())
+                receiver.fail(self._lost_by or _closed_error())
 
     # ------------------------------------------------------------ the two threads
     def _start(self) -> None:
         for run in (self._send_all, self._receive_all, self.waits.explain):
             name = f"computepool-{run.__name__.strip('_')}"
-            thread = threading.Thread(target=self._guarded, args=(run,), name=name, daemon=True)
+            thread = threading.Thread(target=self._guard, args=(run,), name=name, daemon=True)
             self._sender = self._sender or thread
             thread.start()
 
-    def _guarded(self, run: Callable[[], None]) -> None:
+    def _guard(self, run: Callable[[], None]) -> None:
         """Whatever ends one of the threads, nobody waits for ever for what it would have brought."""
         try:
             run()
         except BaseException as error:  # noqa: BLE001 - it is told to everybody who waits
             with self._state:
                 self._sending = 0
-            self._lost(_unexpected(error))
+            self._fail_open(_unexpected_error(error))
 
     def _send_all(self) -> None:
         while batch := self._next_batch():
             receivers = [receiver for _, _, receiver in batch]
             try:
-                self._acknowledged(receivers, self._send(batch).job_ids)
+                self._acknowledge(receivers, self._send(batch).job_ids)
             except ComputePoolError as error:
-                self._refused(receivers, error)
-            except Exception as error:  # noqa: BLE001 - see _guarded
-                self._refused(receivers, _unexpected(error))
+                self._refuse(receivers, error)
+            except Exception as error:  # noqa: BLE001 - see _guard
+                self._refuse(receivers, _unexpected_error(error))
         if self._abandoned and self._group_id is not None:
             with suppress(ComputePoolError):
                 self._transport.call("POST", f"/groups/{self._group_id}/cancel", body=b"{}")
@@ -377,14 +379,14 @@ class GroupSession:
                 self._group_id = group.id
         return self._group_id
 
-    def _refused(self, receivers: Sequence[Receiver], error: ComputePoolError) -> None:
+    def _refuse(self, receivers: Sequence[Receiver], error: ComputePoolError) -> None:
         with self._state:
             self._sending = 0
             self._state.notify_all()
         for receiver in receivers:  # they may ask for more jobs, and wait until those are sent
             receiver.fail(error)
 
-    def _acknowledged(self, receivers: Sequence[Receiver], job_ids: list[str]) -> None:
+    def _acknowledge(self, receivers: Sequence[Receiver], job_ids: list[str]) -> None:
         finished: list[tuple[Receiver, JobResult]] = []
         with self._state:
             for receiver, job_id in zip(receivers, job_ids, strict=True):
@@ -414,7 +416,7 @@ class GroupSession:
                 page = self._results_page(OUTAGE_MAX_S if awaited else 0)
             except ComputePoolError as error:
                 if awaited:
-                    self._lost(error)
+                    self._fail_open(error)
                     return
                 self._warm = False  # nobody waited for anything: no need to insist, nor to complain
                 continue
@@ -455,13 +457,13 @@ class GroupSession:
     def _finish(self, receiver: Receiver, result: JobResult) -> None:
         result = with_error(result, result.job_id)
         if result.result_artifact is None:
-            _finished(receiver, result)
+            _finish(receiver, result)
             return
         # A large result is fetched beside the stream, or it would hold up all the others.
         self._downloads.start()
-        self._downloads.put(partial(_finished, receiver, result))
+        self._downloads.put(partial(_finish, receiver, result))
 
-    def _lost(self, error: ComputePoolError) -> None:
+    def _fail_open(self, error: ComputePoolError) -> None:
         """The results cannot be followed any more: key revoked, group removed, hub gone for good."""
         with self._state:
             receivers = [*self._open.values(), *(receiver for _, _, receiver in self._queue)]
@@ -480,20 +482,22 @@ class GroupSession:
             feed.deliver([(task.index, None, error) for task in tasks])
 
 
-def _finished(receiver: Receiver, result: JobResult) -> None:
-    """Whatever is in the result, and whatever hears of it: the thread goes on, and nobody waits for ever."""
+def _finish(receiver: Receiver, result: JobResult) -> None:
+    """Whatever the result and its receiver do, the thread continues, and nobody waits forever."""
     try:
         receiver.finish(result)
     except BaseException as error:  # noqa: BLE001 - a pickled value may raise SystemExit, too
-        receiver.fail(_unexpected(error))
+        receiver.fail(_unexpected_error(error))
 
 
-def _unexpected(error: BaseException) -> ComputePoolError:
+def _unexpected_error(error: BaseException) -> ComputePoolError:
     _log.error("unexpected", exc_info=error)
-    wrapped = ComputePoolError(f"Unexpected: {type(error).__name__}: {error}")
+    wrapped = ComputePoolError(f"Unexpected error: {type(error).__name__}: {error}")
     wrapped.__cause__ = error
     return wrapped
 
 
-def _closed() -> ComputePoolError:
-    return HubUnreachable("This connection to the hub was closed. The job goes on; its result is at the hub.")
+def _closed_error() -> ComputePoolError:
+    return HubUnreachable(
+        "The connection to the hub was closed. The job keeps running; its result stays at the hub."
+    )

@@ -39,5 +39,5 @@ def _parse(value: float | str, units: dict[str, float] | dict[str, int], *, what
     match = _NUMBER_AND_UNIT.fullmatch(str(value).strip())
     factor = None if match is None else units.get(match[2].lower())
     if match is None or factor is None:
-        raise BadRequest(f"{what}: {value!r} is not understood; write {example}.", field=what)
+        raise BadRequest(f"{what}: {value!r} is not valid; use {example}.", field=what)
     return float(match[1]) * factor

@@ -96,10 +96,10 @@ class Transport:
         self._leave(0)
 
     @contextmanager
-    def _under_way(self) -> Iterator[None]:
+    def _count_call(self) -> Iterator[None]:
         with self._lock:
             if self.closed.is_set():
-                raise HubUnreachable("This connection to the hub was closed.")
+                raise HubUnreachable("The connection to the hub was closed.")
             self._calls += 1
         try:
             yield
@@ -150,24 +150,24 @@ class Transport:
         key: str | None = None,
     ) -> T:
         request = {
-            "params": _given(params),
+            "params": _without_none(params),
             "content": body,
             "headers": _headers(method, body) | ({} if key is None else {"Idempotency-Key": key}),
             "timeout": httpx2.Timeout(REPLY_TIMEOUT_S + wait_s, connect=CONNECT_TIMEOUT_S),
         }
         used = self._key
         try:
-            return self._tried(method, path, request, read=read, retry_for=retry_for)
+            return self._send(method, path, request, read=read, retry_for=retry_for)
         except Unauthenticated:
-            if not self._renewed(used):
+            if not self._renew_key(used):
                 raise
-        return self._tried(method, path, request, read=read, retry_for=retry_for)
+        return self._send(method, path, request, read=read, retry_for=retry_for)
 
-    def _tried(
+    def _send(
         self, method: str, path: str, request: Any, *, read: Callable[[bytes], T], retry_for: float | None
     ) -> T:
         for attempt in self._attempts(retry_for):
-            with attempt, self._under_way():
+            with attempt, self._count_call():
                 reply = self._client.request(method, API + path, **request)
                 raise_for_problem(reply)
                 answer = read(reply.content)
@@ -175,7 +175,7 @@ class Transport:
                 return answer
         raise AssertionError("the loop returns or raises")
 
-    def _renewed(self, used: str | None) -> bool:
+    def _renew_key(self, used: str | None) -> bool:
         """A hub of one's own makes a new key at each start, and stores it where this program found the old one."""
         deadline = time.monotonic() + _NEW_KEY_S
         while self._key_now is not None and self._may_change:
@@ -197,8 +197,8 @@ class Transport:
         """One try of a transfer; the caller resumes it. An outage raises HubUnreachable."""
         try:
             with (
-                self._under_way(),
-                self._client.stream(method, API + path, params=_given(params), **request) as reply,
+                self._count_call(),
+                self._client.stream(method, API + path, params=_without_none(params), **request) as reply,
             ):
                 if reply.is_error:
                     reply.read()
@@ -207,26 +207,26 @@ class Transport:
         except httpx2.TransportError as error:
             raise self.unreachable(error) from error
 
-    def _attempts(self, retry_for: float | None) -> Iterator[_Attempt]:
+    def _attempts(self, retry_for: float | None) -> Iterator[_Try]:
         """Attempts until one succeeds, with jittered pauses. Each swallows what may be retried."""
         retry_for = self.retry_for if retry_for is None else retry_for
         start = time.monotonic()
         warned = False
         for number in range(1_000_000):
-            attempt = _Attempt()
+            attempt = _Try()
             yield attempt
             assert attempt.error is not None  # it did not return and did not raise
             pause_s = attempt.pause_s(number)
             away_s = time.monotonic() - start
             if away_s + pause_s > retry_for or self.closed.is_set():
-                raise self._given_up(attempt.error)
+                raise self._final_error(attempt.error)
             if away_s > _OUTAGE_WORTH_A_WARNING_S and not warned:
                 warned = True
-                _log.warning("the hub at %s is away (%s); still trying", self.url, attempt.error)
+                _log.warning("the hub at %s is unreachable (%s); still trying", self.url, attempt.error)
             self._may_change = True
             self.closed.wait(pause_s)
 
-    def _given_up(self, error: Exception) -> Exception:
+    def _final_error(self, error: Exception) -> Exception:
         return error if isinstance(error, ComputePoolError) else self.unreachable(error)
 
     def unreachable(self, error: Exception) -> HubUnreachable:
@@ -234,7 +234,14 @@ class Transport:
         return HubUnreachable(f"Cannot reach the hub at {self.url}: {cause}.")
 
 
-class _Attempt:
+class Resource:
+    """One subject of the hub's API, such as `pool.nodes`."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+
+class _Try:
     """Keeps the error of a try that may be repeated, and lets every other error pass."""
 
     def __init__(self) -> None:
@@ -279,7 +286,7 @@ def _headers(method: str, body: bytes | None) -> dict[str, str]:
     return headers
 
 
-def _given(params: Params | None) -> dict[str, str | int | float] | None:
+def _without_none(params: Params | None) -> dict[str, str | int | float] | None:
     return None if params is None else {name: value for name, value in params.items() if value is not None}
 
 
@@ -288,8 +295,8 @@ def _parse(model: type[Model], body: bytes) -> Model:
         return model.model_validate_json(body)
     except ValidationError as error:
         if error.errors(include_input=False)[0]["type"] == "json_invalid":
-            raise Unavailable(f"This is no answer of a hub: {body[:200].decode(errors='replace')}") from None
+            raise Unavailable(f"This is not a hub's reply: {body[:200].decode(errors='replace')}") from None
         raise ComputePoolError(
-            f"The hub's answer is not understood ({error.error_count()} faults in {model.__name__});"
-            " hub and client may be of different versions."
+            f"Cannot parse the hub's reply ({error.error_count()} errors in {model.__name__});"
+            " hub and client may have different versions."
         ) from error

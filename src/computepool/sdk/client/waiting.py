@@ -1,6 +1,6 @@
-"""Says why something waits: after a few seconds, and again when the reason becomes another.
+"""Explanations of waits: after a few seconds, and again when the reason changes.
 
-In the SDK it is a warning of the logger `computepool.sdk`, which Python prints on stderr unless a program wants it elsewhere.
+The SDK logs them as warnings of the logger `computepool.sdk`, which Python prints on stderr by default.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def warn(text: str) -> None:
 def say_left(jobs: int, group_id: str | None) -> None:
     """Nobody takes the results of these jobs of a map any more, and nobody has cancelled them."""
     if jobs and group_id:
-        go, them = ("goes", "it") if jobs == 1 else ("go", "them")
-        warn(f"{counted(jobs, 'job')} of a map {go} on. Cancel {them}: pool group cancel {group_id}")
+        words = counted(jobs, "job of a map keeps", "jobs of a map keep")
+        warn(f"{words} running. To cancel: pool group cancel {group_id}")
 
 
 class WaitNotice:

@@ -9,10 +9,11 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any, TypedDict
 
 from computepool.sdk.classes.compute_job import ComputeJob
+from computepool.sdk.code.source_lines import code_objects
 from computepool.sdk.runtime import checkpointing
 
 _SAVING = frozenset({"checkpoint", "restored", "stopping"})
@@ -30,12 +31,14 @@ def of_function(function: Callable[..., Any]) -> Declared:
     """By its code, and that of the functions of its own module which it names."""
     names, texts, ours = set[str](), set[str](), False
     for each in _with_helpers(function):
-        own = {name for code in _nested(each.__code__) for name in code.co_names}
-        texts |= {text for code in _nested(each.__code__) for text in code.co_consts if isinstance(text, str)}
+        own = {name for code in code_objects(each.__code__) for name in code.co_names}
+        texts |= {
+            text for code in code_objects(each.__code__) for text in code.co_consts if isinstance(text, str)
+        }
         found: list[Any] = [value for name in own if _is_ours(value := each.__globals__.get(name))]
         ours = ours or bool(found) or _PACKAGE in own
         names |= own | {value.__name__ for value in found}  # also under another name
-    return _declared(names if ours else set(), "\n".join(texts))
+    return _declare(names if ours else set(), "\n".join(texts))
 
 
 def of_script(source: str) -> Declared:
@@ -45,22 +48,22 @@ def of_script(source: str) -> Declared:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             code = compile(source, "script", "exec", dont_inherit=True)
-        names = {name for each in _nested(code) for name in each.co_names}
+        names = {name for each in code_objects(code) for name in each.co_names}
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         pass  # another language, or a mistake that a node will show
-    return _declared(names if _PACKAGE in names else set(), source)
+    return _declare(names if _PACKAGE in names else set(), source)
 
 
 def of_class(job_class: type[ComputeJob[Any]]) -> Declared:
     """It moves if it says what to do on arrival, and saves if a method of it asks for that."""
     own = job_class.__mro__[: job_class.__mro__.index(ComputeJob)]
     methods = [method for cls in own for method in vars(cls).values() if isinstance(method, FunctionType)]
-    names = {name for method in methods for code in _nested(method.__code__) for name in code.co_names}
-    found = _declared(names & {*_SAVING, _MOVING}, "")
+    names = {name for method in methods for code in code_objects(method.__code__) for name in code.co_names}
+    found = _declare(names & {*_SAVING, _MOVING}, "")
     return {**found, "moves": True} if job_class.on_arrival is not ComputeJob.on_arrival else found
 
 
-def _declared(names: set[str], text: str) -> Declared:
+def _declare(names: set[str], text: str) -> Declared:
     found: Declared = {}
     if names & _SAVING or "::checkpoint " in text:
         found["checkpoints"] = True
@@ -79,7 +82,9 @@ def _with_helpers(function: Callable[..., Any]) -> Iterator[FunctionType]:
         seen.add(id(found))
         yield found
         cells = [cell.cell_contents for cell in found.__closure__ or () if _is_filled(cell)]
-        named = [found.__globals__.get(name) for code in _nested(found.__code__) for name in code.co_names]
+        named = [
+            found.__globals__.get(name) for code in code_objects(found.__code__) for name in code.co_names
+        ]
         todo += [
             other
             for other in (*cells, *named)
@@ -109,13 +114,6 @@ def _is_ours(value: Any) -> bool:
     if isinstance(value, FunctionType):
         return value.__globals__ is vars(checkpointing)
     return inspect.ismodule(value) and value.__name__ == _PACKAGE
-
-
-def _nested(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for part in code.co_consts:
-        if isinstance(part, CodeType):
-            yield from _nested(part)
 
 
 def saves(options: Mapping[str, Any]) -> bool:

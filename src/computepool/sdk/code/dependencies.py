@@ -50,9 +50,9 @@ class Dependencies:
         parts = []
         if self.files:
             size = sum(file.size for file in self.files)
-            parts.append(f"Sends {_listed([file.name for file in self.files])} ({size:,} bytes).")
+            parts.append(f"Sends {_list_words([file.name for file in self.files])} ({size:,} bytes).")
         if self.packages:
-            parts.append(f"Installs {_listed(self.packages)}.")
+            parts.append(f"Installs {_list_words(self.packages)}.")
         return " ".join(parts)
 
 
@@ -61,7 +61,7 @@ NOTHING = Dependencies()
 
 def of_script(source: str, folder: Path) -> Dependencies:
     """Of a Python script in this folder."""
-    return _found(imports.of_source(source), lambda name: _beside(folder, name))
+    return _collect(imports.of_source(source), lambda name: _beside(folder, name))
 
 
 def of_code(imported: Iterable[str], modules: Iterable[str] = ()) -> Dependencies:
@@ -69,7 +69,7 @@ def of_code(imported: Iterable[str], modules: Iterable[str] = ()) -> Dependencie
     names = {*imported, *modules}
     if not {name.partition(".")[0] for name in names} - sys.stdlib_module_names - _PRESENT:
         return NOTHING
-    found = _found(imported, own_modules.find)
+    found = _collect(imported, own_modules.find)
     foreign = [name for name in modules if not own_modules.is_own(sys.modules.get(name, sys))]
     return Dependencies(found.files, tuple(sorted({*found.packages, *_packages(foreign)})))
 
@@ -84,7 +84,7 @@ def distribution_of(name: str) -> str | None:
     return next(iter(_packages([name])), None)
 
 
-def _found(imported: Iterable[str], find: Finder) -> Dependencies:
+def _collect(imported: Iterable[str], find: Finder) -> Dependencies:
     """Also what the own modules import that are found on the way."""
     todo, seen = {*imported}, set[str]()
     files: dict[str, ModuleFile] = {}
@@ -154,9 +154,9 @@ def _check_size(files: dict[str, ModuleFile]) -> None:
         return
     largest = max(files.values(), key=lambda file: file.size)
     raise BadRequest(
-        f"The modules that this code imports are more than {count_max} files or {bytes_max:,} bytes; the largest file is"
-        f" {largest.path} ({largest.size:,} bytes). Move data out of the package, or turn this off with"
-        " autodetect=False (--no-autodetect) and send what is needed with inputs=."
+        f"The modules that this code imports exceed {count_max} files or {bytes_max:,} bytes; the largest file is"
+        f" {largest.path} ({largest.size:,} bytes). Move data out of the package, or pass autodetect=False"
+        " (--no-autodetect) and send what is needed with inputs=."
     )
 
 
@@ -214,7 +214,7 @@ def _requirement(name: str) -> str | None:
         return None
 
 
-def _listed(names: Iterable[str], most: int = 8) -> str:
+def _list_words(names: Iterable[str], most: int = 8) -> str:
     names = list(names)
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

@@ -47,17 +47,17 @@ class FunctionCache:
     """Pickles of functions, reused only while everything the function captured is provably unchanged."""
 
     def __init__(self) -> None:
-        self._entries: OrderedDict[int, _Entry] = OrderedDict()
+        self._entries: OrderedDict[int, _CachedPickle] = OrderedDict()
 
-    def pickled(self, function: Callable[..., Any]) -> Pickled:
+    def pickle(self, function: Callable[..., Any]) -> Pickled:
         with _lock:
             entry = self._entries.get(id(function))
             if entry is not None and entry.function is function and entry.unchanged():
                 return entry.data
             data = pickle_function(function)
-            captured = _captured(function, seen=set())
+            captured = _captured_values(function, seen=set())
             if captured is not None:
-                self._entries[id(function)] = _Entry(function=function, data=data, captured=captured)
+                self._entries[id(function)] = _CachedPickle(function=function, data=data, captured=captured)
                 while len(self._entries) > FUNCTIONS_CACHED_MAX:
                     self._entries.popitem(last=False)
             return data
@@ -98,7 +98,7 @@ def text(data: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Entry:
+class _CachedPickle:
     function: Callable[..., Any]  #: kept, so that its id is not given to another one
     data: Pickled
     captured: list[tuple[Callable[[], Any], Any]]  #: how to read a captured value, and what it was
@@ -107,11 +107,13 @@ class _Entry:
         return all(read() is value for read, value in self.captured)
 
 
-def _captured(function: Any, *, seen: set[int]) -> list[tuple[Callable[[], Any], Any]] | None:
+def _captured_values(function: Any, *, seen: set[int]) -> list[tuple[Callable[[], Any], Any]] | None:
     """What the function's pickle depends on; None when some of it could change without our seeing it."""
     if not isinstance(function, types.FunctionType):
-        return [] if isinstance(function, types.BuiltinFunctionType | type) and _installed(function) else None
-    if id(function) in seen or _installed(function):
+        return (
+            [] if isinstance(function, types.BuiltinFunctionType | type) and _is_installed(function) else None
+        )
+    if id(function) in seen or _is_installed(function):
         return []
     seen.add(id(function))
     reads: list[tuple[Callable[[], Any], Any]] = [
@@ -126,7 +128,7 @@ def _captured(function: Any, *, seen: set[int]) -> list[tuple[Callable[[], Any],
         if value is _MISSING or _stable(value):
             reads.append((read, value))
             continue
-        inner = _captured(value, seen=seen)
+        inner = _captured_values(value, seen=seen)
         if inner is None:
             return None
         reads += [(read, value), *inner]
@@ -163,7 +165,7 @@ def _stable(value: Any) -> bool:
     return type(value) in _PLAIN or (isinstance(value, types.ModuleType) and not own_modules.is_own(value))
 
 
-def _installed(thing: Any) -> bool:
+def _is_installed(thing: Any) -> bool:
     module = sys.modules.get(getattr(thing, "__module__", None) or "")
     return module is not None and module.__name__ != "__main__" and not own_modules.is_own(module)
 
@@ -201,7 +203,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, thing: Any) -> Any:
         if isinstance(thing, types.ModuleType):
             self.modules.add(thing.__name__)
-        elif isinstance(thing, types.FunctionType) and not _installed(thing):
+        elif isinstance(thing, types.FunctionType) and not _is_installed(thing):
             self.imports |= imports.of_function(thing)
             self.lines.add(thing)
         else:
@@ -217,7 +219,7 @@ _NAMED = (type, types.FunctionType, types.BuiltinFunctionType)
 def _own_modules_by_value(more: Iterable[types.ModuleType]) -> Iterator[None]:
     """For this pickling only: others in the process may use cloudpickle too."""
     before = cloudpickle.list_registry_pickle_by_value()
-    wanted = {module.__name__: module for module in (*own_modules.loaded(), *more)}
+    wanted = {module.__name__: module for module in (*own_modules.loaded_modules(), *more)}
     added = [module for name, module in wanted.items() if name not in before]
     for module in added:
         cloudpickle.register_pickle_by_value(module)

@@ -22,7 +22,7 @@ _INSTALLERS_FOLDERS = ("site-packages", "dist-packages")
 _scanned: tuple[tuple[int, str, int], list[types.ModuleType]] = ((0, "", 0), [])
 
 
-def loaded() -> list[types.ModuleType]:
+def loaded_modules() -> list[types.ModuleType]:
     global _scanned  # noqa: PLW0603 - a cache: the scan takes a millisecond
     newest = next(reversed(sys.modules))
     state = len(sys.modules), newest, id(sys.modules.get(newest))

@@ -26,7 +26,7 @@ class SourceLines:
 
     def add(self, function: types.FunctionType) -> None:
         code = function.__code__
-        last = max(line for part in _nested(code) for *_, line in part.co_lines() if line)
+        last = max(line for part in code_objects(code) for *_, line in part.co_lines() if line)
         found = linecache.getlines(code.co_filename, function.__globals__)[:last]
         lines = self._lines.setdefault(code.co_filename, {})
         # The lines before it count as well: each of them is sent, as an empty one.
@@ -46,14 +46,15 @@ def _text(lines: dict[int, str]) -> str:
     return "".join(lines.get(number, "\n") for number in range(1, max(lines) + 1))
 
 
-def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
+def code_objects(code: types.CodeType) -> Iterator[types.CodeType]:
+    """The code itself, and that of the functions and classes inside it."""
     yield code
     for part in code.co_consts:
         if isinstance(part, types.CodeType):
-            yield from _nested(part)
+            yield from code_objects(part)
 
 
-class _Call:
+class _DeferredCall:
     """Is the result of a call once it is unpickled."""
 
     def __init__(self, function: Any, *arguments: Any) -> None:
@@ -63,12 +64,13 @@ class _Call:
         return self._call
 
 
-class _Sourced(_Call):
+class _Sourced(_DeferredCall):
     def __init__(self, pickled: bytes, texts: dict[str, str]) -> None:
-        cache = _Call(getattr, _Call(__import__, "linecache"), "cache")
+        cache = _DeferredCall(getattr, _DeferredCall(__import__, "linecache"), "cache")
         # No time of change: the interpreter does not look whether there is such a file.
         entries = {
-            name: (len(text), None, _Call(str.splitlines, text, True), name) for name, text in texts.items()
+            name: (len(text), None, _DeferredCall(str.splitlines, text, True), name)
+            for name, text in texts.items()
         }
-        parts = (_Call(dict.update, cache, entries), _Call(pickle.loads, pickled))
+        parts = (_DeferredCall(dict.update, cache, entries), _DeferredCall(pickle.loads, pickled))
         super().__init__(operator.getitem, parts, 1)

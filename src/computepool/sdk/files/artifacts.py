@@ -126,25 +126,25 @@ class ArtifactApi:
         return [artifact for page in found for artifact in page.artifacts][:limit]
 
     def info(self, digest: str) -> ArtifactInfo:
-        """What refers to it, until when it is kept, whether its bytes are whole."""
+        """What refers to it, how long it is kept, and whether it is complete."""
         return self._transport.get(f"/artifacts/{digest}/info", ArtifactInfo)
 
     def storage(self) -> StorageView:
-        """How much your account keeps, and may keep."""
+        """Storage used by your account, and its quota."""
         return self._transport.get("/storage", StorageView)
 
     def keep(self, digest: str, *, duration: float | str | None = None) -> ArtifactInfo:
-        """Keep it whatever becomes of its jobs: for a time ("30d"), or until it is released."""
+        """Keep it independently of its jobs: for `duration` (seconds, or "30d"), or until `release`."""
         span_s = None if duration is None else seconds(duration, what="duration")
         request = validate(KeepRequest, for_s=span_s)
         return self._transport.put(f"/artifacts/{digest}/keep", ArtifactInfo, body=request)
 
     def release(self, digest: str) -> None:
-        """Ends `keep`: it stays for as long as its jobs and uploads say."""
+        """Undo `keep`: it stays only as long as jobs and uploads need it."""
         self._transport.call("DELETE", f"/artifacts/{digest}/keep")
 
     def rm(self, digest: str) -> None:
-        """Give it up, whole or not; the bytes go when nobody else refers to them."""
+        """Delete your references to it; the data is deleted once nothing refers to it."""
         self._transport.call("DELETE", f"/artifacts/{digest}")
 
     def inputs(self, inputs: Inputs) -> tuple[InputFile, ...]:
@@ -154,9 +154,7 @@ class ArtifactApi:
         for name, item in pairs:
             for artifact in self._input(name, item):
                 if artifact.name in found:
-                    raise BadRequest(
-                        f"inputs: two files are called {artifact.name!r}; give one another name."
-                    )
+                    raise BadRequest(f"inputs: two files are named {artifact.name!r}; rename one of them.")
                 found[artifact.name] = artifact
                 if len(found) > INPUT_FILES_MAX:
                     raise BadRequest(f"inputs: more than {INPUT_FILES_MAX} files; send an archive instead.")
@@ -226,14 +224,14 @@ class ArtifactApi:
         sink.flush()
         if hasher.hexdigest() != digest:
             sink.truncate(0)
-            raise ChecksumMismatch(f"Artifact {digest[:12]}… arrived damaged; try again.")
+            raise ChecksumMismatch(f"Artifact {digest[:12]}… was damaged in transit; try again.")
 
     def _chunks(self, digest: str, offset: int, seen: Seen) -> Iterator[bytes]:
         """From `offset` on. The last byte we have is asked for again, so that the range is never empty."""
         headers = {"Range": f"bytes={offset - 1}-"} if offset else {}
         with self._transport.stream("GET", f"/artifacts/{digest}", headers=headers) as reply:
             if offset and reply.status_code != PARTIAL_CONTENT:
-                raise ComputePoolError("The hub ignored the range of a resumed download.")
+                raise ComputePoolError("The hub did not honour the range of a resumed download.")
             again = 1 if offset else 0
             total = offset - again + int(reply.headers.get("content-length", 0))
             for chunk in reply.iter_raw():  # as it arrives: what is here is not lost when the rest breaks
@@ -255,7 +253,7 @@ class _Memory:
     def expect(self, done: int, total: int) -> None:
         size, most = max(done, total), self._max_bytes
         if most is not None and size > most:
-            raise TooLarge(f"it has {size} bytes, more than the limit of {most}.")
+            raise TooLarge(f"it has {size} bytes, and the limit is {most}.")
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         self._at = offset + (len(self.data) if whence == os.SEEK_END else 0)
@@ -288,7 +286,7 @@ def _section(source: IO[bytes] | _Memory, offset: int, size: int) -> Iterator[by
     while size > 0:
         chunk = source.read(min(CHUNK_BYTES, size))
         if not chunk:
-            raise BadRequest("The file became shorter while it was being sent.")
+            raise BadRequest("The file shrank during the upload.")
         size -= len(chunk)
         yield chunk
 

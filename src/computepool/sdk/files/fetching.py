@@ -43,7 +43,7 @@ class Fetched:
 def fetch_group(
     pool: Pool, group_id: str, folder: PathLike, *, progress: Callable[[Fetched], object] | None = None
 ) -> Fetched:
-    """Everything that there is so far. Run it again to go on, or when there is more."""
+    """Download everything that has arrived so far. Run it again to resume, or when there is more."""
     target = Path(folder).expanduser()
     summary = pool.groups.summary(group_id)
     _check_folder(target, group_id)
@@ -77,9 +77,9 @@ def _check_folder(folder: Path, group_id: str) -> None:
         try:
             other = json.loads(known.read_text(encoding="utf-8"))["id"]
         except (ValueError, KeyError, TypeError) as error:
-            raise BadRequest(f"{known} is not a group's summary; choose another folder.") from error
+            raise BadRequest(f"{known} is not the summary of a group; choose another folder.") from error
         if other != group_id:
-            raise BadRequest(f"{folder} has another group, {other}; choose another folder.")
+            raise BadRequest(f"{folder} contains a different group, {other}; choose another folder.")
 
 
 def _opened_before(folder: Path) -> dict[str, str]:

@@ -68,7 +68,7 @@ def load() -> KeyFile:
     except FileNotFoundError:
         return KeyFile()
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadRequest(f"Cannot read the keys for sealing in {path}: {error}.") from error
+        raise BadRequest(f"Cannot read the sealing keys in {path}: {error}.") from error
 
 
 def _parse(stored: dict[str, Any]) -> KeyFile:
@@ -100,10 +100,10 @@ def init(*, passphrase: str = "", replace_current: bool = False, always: bool | 
     file = load()
     if file.keys and not replace_current:
         raise BadRequest(
-            f"There is a key already ({file.keys[0].fingerprint}); say --replace to use a new one from now on."
+            f"There is already a key ({file.keys[0].fingerprint}). Pass --replace to create a new one."
         )
     key = X25519PrivateKey.generate()
-    made = _stored(key, passphrase)
+    made = _store_key(key, passphrase)
     save(replace(file, keys=(made, *file.keys), always=file.always if always is None else always))
     return made
 
@@ -113,7 +113,7 @@ def add(text: str) -> KeyFile:
     try:
         other = _parse(json.loads(text))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadRequest(f"These are no exported keys for sealing: {error}.") from error
+        raise BadRequest(f"These are not exported sealing keys: {error}.") from error
     file = load()
     known = {key.public for key in file.keys}
     joined = replace(file, keys=(*file.keys, *(key for key in other.keys if key.public not in known)))
@@ -160,7 +160,7 @@ def find_key(wanted: bytes) -> X25519PrivateKey:
         if key.fingerprint == wanted.hex():
             return _private(key)
     raise SealError(
-        f"This is sealed to the key {wanted.hex()}, which is not here: bring it with `pool seal import FILE`."
+        f"This is sealed to the key {wanted.hex()}, which is not on this machine. Import it: pool seal import FILE"
     )
 
 
@@ -215,7 +215,7 @@ def with_error(said: Said, job_id: str | None) -> Said:
 # passphrases
 
 
-def _stored(key: X25519PrivateKey, passphrase: str) -> StoredKey:
+def _store_key(key: X25519PrivateKey, passphrase: str) -> StoredKey:
     raw, public = key.private_bytes_raw(), sealing.public_text(key)
     if not passphrase:
         return StoredKey(public, b64encode(raw).decode())
@@ -238,9 +238,7 @@ def _private(key: StoredKey) -> X25519PrivateKey:
             box = ChaCha20Poly1305(_derive(passphrase, data[:16]))
             data = box.decrypt(data[16:28], data[28:], key.public.encode())
         except InvalidTag:
-            raise SealError(
-                f"The key {key.fingerprint} has a passphrase, and this is not it; set {PASSPHRASE_ENV}."
-            ) from None
+            raise SealError(f"Wrong passphrase for key {key.fingerprint}; set {PASSPHRASE_ENV}.") from None
     private = X25519PrivateKey.from_private_bytes(data)
     _unlocked[key.public] = private
     return private

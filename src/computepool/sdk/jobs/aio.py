@@ -1,11 +1,11 @@
-"""The pool for asyncio: the same sessions, futures and maps, awaited.
+"""The pool for asyncio.
 
     async with connect_async() as pool:
         print(await pool.submit(pow, 2, 10))
         async for picture in pool.map(render, range(1000)):
             ...
 
-Nothing here waits in the event loop's thread. Arguments are pickled there, and so uploaded where they are large.
+Nothing blocks the event loop, except that arguments are pickled, and large ones uploaded, in its thread.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def connect_async(
     retry_for: float = RETRY_FOR_S,
     max_result_bytes: int = RESULT_MAX,
 ) -> AsyncPool:
-    """As `connect`, for asyncio: `async with connect_async() as pool: …`."""
+    """Like `connect`, for asyncio: `async with connect_async() as pool: …`."""
     return AsyncPool(connect(url, key, retry_for=retry_for, max_result_bytes=max_result_bytes))
 
 
 class AsyncPool:
-    """`sync` is the pool itself, for everything that has no method here: `await asyncio.to_thread(pool.sync.jobs.list)`."""
+    """`sync` is the underlying Pool, for everything else: `await asyncio.to_thread(pool.sync.jobs.list)`."""
 
     def __init__(self, pool: Pool) -> None:
         self.sync = pool
@@ -49,7 +49,7 @@ class AsyncPool:
         kwargs: Mapping[str, Any] | None = None,
         **options: Unpack[JobOptions],
     ) -> JobFuture:
-        """Run `fn(*args, **kwargs)`; `await` what it gives for the result, now or later."""
+        """Run `fn(*args, **kwargs)`; await the returned future for the result."""
         return self.sync.submit(fn, *args, kwargs=kwargs, **options)
 
     def map(
@@ -64,7 +64,7 @@ class AsyncPool:
         chunksize: int | None = None,
         **options: Unpack[JobOptions],
     ) -> AsyncMapRun:
-        """`async for result in pool.map(fn, items)`; everything else is as for `Pool.map`."""
+        """`async for result in pool.map(fn, items)`; otherwise like `Pool.map`."""
         run = self.sync.map(
             fn,
             *iterables,
@@ -80,13 +80,13 @@ class AsyncPool:
     async def run(
         self, path: PathLike, args: Sequence[object] = (), **options: Unpack[JobOptions]
     ) -> JobOutcome:
-        """Run a script file and wait for its end."""
+        """Run a script file and wait for it."""
         future = await asyncio.to_thread(lambda: self.sync.run(path, args, wait=False, **options))
         outcome: JobOutcome = await future
         return outcome
 
     async def command(self, argv: Sequence[object], **options: Unpack[JobOptions]) -> JobOutcome:
-        """Run a program with arguments and wait for its end."""
+        """Run a program with arguments and wait for it."""
         future = await asyncio.to_thread(lambda: self.sync.command(argv, wait=False, **options))
         outcome: JobOutcome = await future
         return outcome
@@ -102,7 +102,7 @@ class AsyncPool:
 
 
 class AsyncMapRun(AsyncIterator[Any]):
-    """Leaving it early, its failure, or the end of the task that waits cancels what is still open."""
+    """Leaving the loop early, a failure, or cancelling the waiting task cancels the jobs that are not finished."""
 
     def __init__(self, run: MapRun) -> None:
         self._run = run

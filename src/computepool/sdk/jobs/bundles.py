@@ -113,7 +113,7 @@ class Sizer:
             self.size = min(self.ideal, self.size * _GROWTH)
         self.size = min(self.size, self.ideal)
 
-    def died(self, items: int) -> None:
+    def shrink(self, items: int) -> None:
         """The more often bundles die, the less do others suffer from it."""
         self._cap = max(1, min(self._cap, items // 4))
         self.size = min(self.size, self.ideal)
@@ -215,7 +215,7 @@ class Feed:
         return tasks
 
     # ------------------------------------------------------------ on the way back, without the session's lock
-    def answered(self, job: Bundle, result: JobResult) -> None:
+    def receive(self, job: Bundle, result: JobResult) -> None:
         if self._is_dead(job, result):
             self._split(job, stop=result.error == bundles.WROTE_OUTPUTS)
             return
@@ -231,7 +231,7 @@ class Feed:
             self.sizer.observe(len(job.tasks), ran_ms=result.ran_ms, chars=len(result.result or ""))
             kept = self.session.again(self, [[task] for task in again])
         if not kept:
-            outcomes += [_cancelled(task) for task in again]
+            outcomes += [_cancelled_outcome(task) for task in again]
         self.deliver(outcomes)
 
     def deliver(self, outcomes: Sequence[Outcome]) -> None:
@@ -239,7 +239,7 @@ class Feed:
         if deliver is not None:
             deliver(outcomes)
 
-    def failed(self, job: Bundle, error: BaseException) -> None:
+    def fail(self, job: Bundle, error: BaseException) -> None:
         with self.session.lock:
             self._unanswered.discard(job)
         self.deliver([(task.index, None, error) for task in job.tasks])
@@ -258,12 +258,12 @@ class Feed:
         parts = [tasks[start : start + size] for start in range(0, len(tasks), size)]
         with self.session.lock:
             self._unanswered.discard(job)
-            self.sizer.died(len(tasks))
+            self.sizer.shrink(len(tasks))
             if stop:
                 self.sizer.stop()
             kept = self.session.again(self, parts)
         if not kept:
-            self.deliver([_cancelled(task) for task in tasks])
+            self.deliver([_cancelled_outcome(task) for task in tasks])
 
     def resend(self, parts: Sequence[list[Task]]) -> None:
         self._again.extend(parts)
@@ -318,13 +318,13 @@ class Bundle:
         self.job_id = job_id
 
     def finish(self, result: JobResult) -> None:
-        self.feed.answered(self, result)
+        self.feed.receive(self, result)
 
     def fail(self, error: ComputePoolError) -> None:
-        self.feed.failed(self, error)
+        self.feed.fail(self, error)
 
     def drop(self) -> None:
-        self.feed.failed(self, JobCancelled("It was never sent.", job_id=self.job_id or ""))
+        self.feed.fail(self, JobCancelled("It was never sent.", job_id=self.job_id or ""))
 
     # what came of it
     def read(self, result: JobResult) -> tuple[list[Outcome], list[Task]]:
@@ -375,6 +375,6 @@ def _item_error(job_id: str, kind: int, value: Any) -> ComputePoolError:
     return error
 
 
-def _cancelled(task: Task) -> Outcome:
+def _cancelled_outcome(task: Task) -> Outcome:
     error: CancelledError = JobCancelled("Its map was closed.", job_id="", reason="cancelled_by_user")
     return task.index, None, error

@@ -61,7 +61,7 @@ class JobFuture(Future[Any]):
             self._source.wait_for_id(self)
         if self._id is None:
             error = self.exception()
-            raise error if error is not None else JobCancelled("It was never sent.", job_id="")
+            raise error if error is not None else JobCancelled("The job was never sent.", job_id="")
         return self._id
 
     def result(self, timeout: float | None = None) -> Any:
@@ -74,7 +74,7 @@ class JobFuture(Future[Any]):
             if self._id is None:
                 raise TimeoutError(self._not_submitted(timeout)) from error
             raise TimeoutError(
-                f"job {self._id} has not finished after {timeout:g} s; it has not been cancelled ({self._reason(timeout)})"
+                f"job {self._id} is not finished after {timeout:g} s and keeps running ({self._reason(timeout)})"
             ) from error
         except CancelledError as error:
             raise self._as_cancelled(error) from None

@@ -64,16 +64,16 @@ class ComputePoolBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignor
         for word in ("checkpoints", "moves"):
             if options.get(word):
                 raise TypeError(
-                    f"{word!r} is not possible here: joblib puts several calls into a job, and what one of them saves"
-                    " would be found by all. Use pool.map or pool.submit."
+                    f"{word!r} is not supported with joblib: several calls share a job, and would share its checkpoints."
+                    " Use pool.map or pool.submit."
                 )
         self._pool = _default_pool() if pool is None else pool
-        self._work = Submitter(self._pool, self._completed(options))
+        self._work = Submitter(self._pool, self._with_defaults(options))
         self._cores = self._work.needs.cores
         self._session: GroupSession | None = None
         self._reserve = threading.Lock()
 
-    def _completed(self, options: dict[str, Any]) -> JobOptions:
+    def _with_defaults(self, options: dict[str, Any]) -> JobOptions:
         """With the packages that are used here, and threads inside a call as many as it has cores.
 
         Results are not compared unless that is asked for: scikit-learn's contain how long each fit took.

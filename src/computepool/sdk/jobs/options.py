@@ -73,7 +73,7 @@ class JobOptions(TypedDict, total=False):
     seal: bool | str  #: encrypt what comes back to your key (docs/sealing.md), or to this public key
     allow_pickle: bool  #: accept results that need pickle: only from nodes you trust
     checkpoints: bool  #: it saves where it is (docs/checkpoints.md); by default if its code names computepool.checkpoint
-    moves: bool  #: it goes on at hosts that it names; by default if its code names computepool.dispatch_to
+    moves: bool  #: it moves to hosts that it names; default: if its code uses computepool.dispatch_to
     children: int  #: jobs that it may submit while it runs (docs/children.md), with those that they submit; 0 by default
     children_budget: (
         Credits  #: that they may cost together; by default what is set aside for it, times children
@@ -81,16 +81,13 @@ class JobOptions(TypedDict, total=False):
 
 
 _KNOWN = frozenset(JobOptions.__annotations__)
-_NO_START = (
-    "workers are started and ended by the nodes, as they need them. What must be there before a call belongs into the"
-    " function, or into a module that it imports."
-)
+_NO_START = "nodes start and stop workers as needed. Put set-up code into the function, or into a module that it imports."
 #: What the standard library's executors take, and why the pool's does not.
 _OF_EXECUTORS = {
     "initializer": _NO_START,
     "initargs": _NO_START,
     "mp_context": "functions run on other machines.",
-    "max_workers": "as many calls run as nodes are free; pool.map(..., in_flight_max=N) bounds how many are on their way.",
+    "max_workers": "as many calls run as nodes are free; pool.map(..., in_flight_max=N) limits how many are sent at once.",
 }
 
 
@@ -98,13 +95,13 @@ def check_known(options: Mapping[str, Any]) -> None:
     """An unknown word is refused at once: a requirement that is silently dropped would be worse."""
     for word in options:
         if word in _OF_EXECUTORS:
-            raise TypeError(f"{word!r} is not possible here: {_OF_EXECUTORS[word]}")
+            raise TypeError(f"{word!r} is not supported: {_OF_EXECUTORS[word]}")
         if word not in _KNOWN:
             close = difflib.get_close_matches(word, _KNOWN, n=1)
             meant = f"; did you mean {close[0]!r}?" if close else "."
             raise TypeError(
-                f"{word!r} is not a job option{meant} The function's own keywords go into kwargs={{...}} of submit,"
-                " or into functools.partial(fn, ...) for a map."
+                f"{word!r} is not a job option{meant} Pass keyword arguments of the function as kwargs={{...}} to submit,"
+                " or with functools.partial(fn, ...) to map."
             )
 
 
@@ -116,7 +113,7 @@ TYPES: dict[str, dict[str, Any]] = {
 }
 
 
-def typed(options: JobOptions) -> Mapping[str, Any]:
+def with_type_defaults(options: JobOptions) -> Mapping[str, Any]:
     """The options with what their type adds; what the person said stands."""
     kind = options.get("type")
     if kind is None:
@@ -131,7 +128,7 @@ def typed(options: JobOptions) -> Mapping[str, Any]:
 
 
 def needs(options: JobOptions, *, python: str | None = None) -> Needs:
-    plain = typed(options)
+    plain = with_type_defaults(options)
     given: dict[str, Any] = {word: plain[word] for word in _SAME_IN_NEEDS if word in plain}
     given |= {field: megabytes(plain[word], what=word) for word, field in SIZES.items() if word in plain}
     given |= {field: words(plain[word]) for word, field in WORD_LISTS.items() if word in plain}
@@ -150,7 +147,7 @@ def spec(
     options: JobOptions, *, inputs: Sequence[InputFile], python: str | None = None, **what: Any
 ) -> JobSpec:
     """`what` is the work itself: kind, source, argv, function …"""
-    plain = typed(options)
+    plain = with_type_defaults(options)
     fields: dict[str, Any] = {"needs": needs(options, python=python), "inputs": list(inputs), **what}
     fields |= {word: plain[word] for word in _SAME_IN_SPEC if word in plain}
     if (sealed_to := recipient(plain.get("seal"))) is not None:
@@ -172,7 +169,7 @@ def spec(
 
 def rules(options: JobOptions) -> dict[str, Any]:
     """What owners may have rules about, beside the needs."""
-    plain = typed(options)
+    plain = with_type_defaults(options)
     fields: dict[str, Any] = {word: words(plain[word]) for word in ("labels", "net") if word in plain}
     if "timeout" in plain:
         fields["timeout_s"] = seconds(plain["timeout"], what="timeout")

@@ -102,5 +102,5 @@ def place(name: str, folder: Path) -> Path:
     try:
         parts = check_output_name(name)
     except ValueError as error:
-        raise BadRequest(f"The job named an output {name!r}; it was not fetched: {error}.") from error
+        raise BadRequest(f"The output {name!r} was not fetched: {error}.") from error
     return folder.expanduser().joinpath(*parts)

@@ -26,7 +26,7 @@ _REDRAW_S = 0.1
 _REDRAW_NOTEBOOK_S = 0.25
 
 
-class _Drawn(Protocol):
+class _BarStyle(Protocol):
     redraw_s: float
 
     def draw(self, done: int) -> None: ...
@@ -42,7 +42,7 @@ class Bar:
         self._lock = threading.Lock()
         self._done = 0
         self._drawn_at = 0.0
-        self._drawn = None if show is False else _drawn(label, total, forced=bool(show))
+        self._drawn = None if show is False else _make_bar(label, total, forced=bool(show))
 
     def add(self, done: int) -> None:
         with self._lock:
@@ -69,7 +69,7 @@ class Bar:
         self.stop()
 
 
-def _drawn(label: str, total: int | None, *, forced: bool) -> _Drawn | None:
+def _make_bar(label: str, total: int | None, *, forced: bool) -> _BarStyle | None:
     if in_notebook():
         return _Notebook(label, total)
     if forced or (sys.stderr is not None and sys.stderr.isatty()):

@@ -124,7 +124,7 @@ class Submitter:
     def run(
         self, path: PathLike, args: Sequence[object] = (), *, wait: bool = True
     ) -> JobOutcome | JobFuture:
-        """Run a script. Waits for its end and raises JobFailed if it fails; or returns its future."""
+        """Run a script. Waits and raises JobFailed if it fails; with wait=False, returns its future."""
         return self.start(self.script(path, args), wait=wait)
 
     @overload
@@ -132,13 +132,13 @@ class Submitter:
     @overload
     def command(self, argv: Sequence[object], *, wait: Literal[False]) -> JobFuture: ...
     def command(self, argv: Sequence[object], *, wait: bool = True) -> JobOutcome | JobFuture:
-        """Run a program with arguments, no shell between."""
+        """Run a program with arguments, without a shell."""
         return self.start(self.program(argv), wait=wait)
 
     def slices(self, path: PathLike, count: int, *, args: Sequence[object] = ()) -> list[JobFuture]:
-        """The same script `count` times, as one group; each sees its number in COMPUTEPOOL_SLICE."""
+        """Run the same script `count` times as one group; COMPUTEPOOL_SLICE is the number of each run."""
         if not 1 <= count <= SLICES_MAX:
-            raise BadRequest(f"slices: between 1 and {SLICES_MAX}, not {count}.")
+            raise BadRequest(f"slices: must be between 1 and {SLICES_MAX}, not {count}.")
         spec = self.script(path, args)
         session = self._own_session("slices", name=spec.name)
         submission = self._submission(spec, self._outcome, jobs=count)
@@ -149,9 +149,9 @@ class Submitter:
         return PoolExecutor(self, self._own_session("session", name="executor"))
 
     def quote(self, what: Work | None = None, args: Sequence[object] = (), *, items: int = 1) -> QuoteView:
-        """What such jobs would cost and when they would end: of a function, a script, a command, or any.
+        """Estimate the cost and end of a function, a script, a command, or anything with these requirements.
 
-        Nothing is uploaded and nothing is submitted.
+        Uploads and submits nothing.
         """
         needed = self.dependencies(what)
         given: JobOptions = {**self._given, "autodetect": False}
@@ -162,15 +162,15 @@ class Submitter:
         return Submitter(self._pool, given)._ask_quote(what, args, items=items, exact=exact)
 
     def dependencies(self, what: Work | None) -> Dependencies:
-        """The modules that would travel with a function or a script, and the packages that nodes would install."""
+        """The modules that would be sent with a function or a script, and the packages that nodes would install."""
         if isinstance(what, str | os.PathLike):
             file, source = _read_script(what)
             return self._script_needs(file, source)
-        return self._function_needs(self._pool.functions.pickled(what)) if callable(what) else NOTHING
+        return self._function_needs(self._pool.functions.pickle(what)) if callable(what) else NOTHING
 
     def _ask_quote(self, what: Work | None, args: Sequence[object], *, items: int, exact: bool) -> QuoteView:
         """`exact`: the spec is the one that would be submitted, so history may be asked by its digest."""
-        spec = self._quoted(what, args)
+        spec = self._quote_spec(what, args)
         money: dict[str, Any] = {
             word: value
             for word, value in options.terms(self._given).items()
@@ -189,14 +189,14 @@ class Submitter:
         request = options.validate(QuoteRequest, **asked)
         return self._pool.transport.post("/quotes", QuoteView, body=request)
 
-    def _quoted(self, what: Work | None, args: Sequence[object]) -> JobSpec | None:
+    def _quote_spec(self, what: Work | None, args: Sequence[object]) -> JobSpec | None:
         if what is None:
             return None
         if isinstance(what, str | os.PathLike):
             return self.script(what, args)
         if not callable(what):
             return self.program(what)
-        pickled = self._pool.functions.pickled(what)
+        pickled = self._pool.functions.pickle(what)
         if len(pickled) > SOURCE_MAX:  # it would have to be uploaded; then history knows it by name
             return self._spec(_name(what), kind=JobKind.FUNCTION, function="AA==", python=PYTHON)
         return self._function_spec(what, pickled, NOTHING)
@@ -233,9 +233,9 @@ class Submitter:
         """`jobs`: how many calls share the budget; None: nobody knows. `arguments`: of one of the calls."""
         if isinstance(fn, type) and issubclass(fn, ComputeJob):
             raise BadRequest(
-                f"{fn.__name__} is a job class: pass it with its states to submit_compute_job_group."
+                f"{fn.__name__} is a job class; pass it with its states to submit_compute_job_group."
             )
-        pickled = self._pool.functions.pickled(fn)
+        pickled = self._pool.functions.pickle(fn)
         needed = self._function_needs(pickled, arguments)
         key = (pickled, needed, jobs if "budget" in self._given else 1)
         known = self._functions.get(key)
@@ -266,7 +266,7 @@ class Submitter:
 
     def _sizer(self, fn: Callable[..., Any], chunksize: int | None) -> Sizer:
         if chunksize is not None and not 1 <= chunksize <= BUNDLED_MAX:
-            raise BadRequest(f"chunksize: between 1 and {BUNDLED_MAX}, not {chunksize}.")
+            raise BadRequest(f"chunksize: must be between 1 and {BUNDLED_MAX}, not {chunksize}.")
         if callable(self._given.get("compare")):
             chunksize = 1  # it compares the results of one item
         if capabilities.saves({**capabilities.of_function(fn), **self._given}):
@@ -290,7 +290,7 @@ class Submitter:
         compare = self._given.get("compare")
         if compare is None or isinstance(compare, str):
             return options.terms(self._given)
-        sent = self._sent_function(self._pool.functions.pickled(compare))
+        sent = self._sent_function(self._pool.functions.pickle(compare))
         return {**options.terms(self._given), "compare_function": {**sent, "python": PYTHON}}
 
     @property
@@ -392,7 +392,9 @@ def _read_script(path: PathLike) -> tuple[Path, str]:
     try:
         source = file.read_bytes().decode()
     except UnicodeDecodeError:
-        raise BadRequest(f"script: {file} is not text; send a program with inputs= and command().") from None
+        raise BadRequest(
+            f"script: {file} is not a text file; send a program with inputs= and command()."
+        ) from None
     if len(source) > SOURCE_MAX:
         raise BadRequest(f"script: {file} is longer than {SOURCE_MAX} characters; send it with inputs=.")
     if not source.strip():
@@ -408,7 +410,7 @@ def _share(budget: int | None, jobs: int | None) -> int | None:
         raise BadRequest("budget: it is shared among the items, so pass a list, whose length is known.")
     each = budget // max(1, jobs)
     if not each:
-        raise BadRequest(f"budget: it leaves nothing for each of {jobs} jobs.")
+        raise BadRequest(f"budget: too small to share among {jobs} jobs.")
     return each
 
 

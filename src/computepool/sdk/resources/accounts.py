@@ -30,7 +30,7 @@ from computepool.protocol.hub_keys import HubKeys, followed
 from computepool.protocol.references import ReferenceKind
 from computepool.sdk.client.paging import pages
 from computepool.sdk.client.references import find_id
-from computepool.sdk.client.transport import Transport
+from computepool.sdk.client.transport import Resource
 from computepool.sdk.jobs.options import validate
 
 _EVERYBODY = 1_000_000
@@ -39,10 +39,7 @@ Keys: TypeAlias = list[KeyView]
 Approvals: TypeAlias = list[ApprovalView]
 
 
-class AccountApi:
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
+class AccountApi(Resource):
     def me(self) -> AccountView:
         return self._transport.get("/me", AccountView)
 
@@ -79,11 +76,11 @@ class AccountApi:
         raise NotFound(f"There is no account {word}.")
 
     def link(self, account_id: str) -> LinkReply:
-        """A sign-in link for somebody, good once. Admins only."""
+        """Create a one-time sign-in link for an account (admin only)."""
         return self._transport.post(f"/accounts/{account_id}/link", LinkReply)
 
     def set_roles(self, account_id: str, roles: Sequence[str]) -> AccountView:
-        """Admins only. With `approval_id` in the reply, a second administrator must agree first."""
+        """Admin only. If the reply has an `approval_id`, a second administrator must approve first."""
         request = validate(RolesRequest, roles=[*roles])
         return self._transport.put(f"/accounts/{account_id}/roles", AccountView, body=request)
 
@@ -96,7 +93,7 @@ class AccountApi:
         artifact_bytes_max: int | None = None,
         artifact_keep: int | None = None,
     ) -> AccountView:
-        """Admins only. None: the hub's own limit. Money in microcredits; files in bytes, kept for seconds."""
+        """Admin only. None: the hub's default. Money in microcredits, files in bytes, `artifact_keep` in seconds."""
         request = validate(
             QuotaRequest,
             jobs_open_max=jobs_open_max,
@@ -107,11 +104,8 @@ class AccountApi:
         return self._transport.put(f"/accounts/{account_id}/quotas", AccountView, body=request)
 
 
-class ApprovalApi:
-    """What waits for a second administrator."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+class ApprovalApi(Resource):
+    """Requests that need a second administrator."""
 
     def list(self) -> Approvals:
         return self._transport.get("/approvals", ApprovalList).approvals
@@ -124,10 +118,7 @@ class ApprovalApi:
         return self._transport.post(f"/approvals/{approval_id}/reject", ApprovalView, body=request)
 
 
-class KeyApi:
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
+class KeyApi(Resource):
     def list(
         self,
         *,
@@ -136,7 +127,7 @@ class KeyApi:
         everybody: bool = False,
         sessions: bool = False,
     ) -> Keys:
-        """One's own; for administrators also somebody's, or everybody's. `sessions`: those of browsers, too."""
+        """Your keys; for administrators also those of another or of all accounts. `sessions`: include browser sessions."""
         params = {
             "account_id": account_id,
             "all": "true" if everybody else None,
@@ -153,7 +144,7 @@ class KeyApi:
         account_id: str | None = None,
         scopes: Sequence[str] | None = None,
     ) -> NewKeyReply:
-        """The reply is the only place where the key itself is ever shown. Scopes: read, submit, provide, account, admin."""
+        """The reply is the only place where the key is shown. Scopes: read, submit, provide, account, admin."""
         request = validate(
             KeyRequest,
             name=name,
@@ -166,12 +157,12 @@ class KeyApi:
     def rotate(
         self, key_id: str, *, overlap: float = 24 * 3600, expires_in: float | None = None
     ) -> NewKeyReply:
-        """A new key with the same name and scopes; the old one ends after the overlap."""
+        """Create a key with the same name and scopes; the old one stops working after `overlap` seconds."""
         request = validate(KeyRotateRequest, overlap_s=overlap, expires_in_s=expires_in)
         return self._transport.post(f"/keys/{key_id}/rotate", NewKeyReply, body=request)
 
     def revoke_all(self, *, keep_this: bool = True, account_id: str | None = None) -> int:
-        """Sign out everywhere; how many keys and sessions were good until now."""
+        """Sign out everywhere. Returns how many keys and sessions were revoked."""
         params = {"keep_this": str(keep_this).lower(), "account_id": account_id}
         return RevokedReply.model_validate_json(
             self._transport.call("DELETE", "/keys", params=params)

@@ -21,17 +21,14 @@ from computepool.protocol.money.credits import (
 )
 from computepool.sdk.client.amounts import Credits, microcredits
 from computepool.sdk.client.paging import pages
-from computepool.sdk.client.transport import Params, Transport
+from computepool.sdk.client.transport import Params, Resource
 from computepool.sdk.jobs.options import validate
 
 Entries: TypeAlias = list[Entry]
 
 
-class CreditApi:
+class CreditApi(Resource):
     """Calling it tells what you have; amounts in replies are microcredits."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
 
     def __call__(self, *, account_id: str | None = None) -> CreditsView:
         """To spend, held and maturing. Admins may look at any account."""
@@ -79,10 +76,7 @@ class CreditApi:
         return self._transport.post("/credits/top-ups", TopUpReply, body=request)
 
 
-class PriceApi:
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
+class PriceApi(Resource):
     def show(self, version: int | None = None) -> PriceTableView:
         """The table in force, or a former version."""
         path = "/prices" if version is None else f"/prices/{version}"

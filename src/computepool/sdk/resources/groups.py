@@ -30,7 +30,7 @@ from computepool.protocol.values import values
 from computepool.sdk.classes.collector import Collector
 from computepool.sdk.client.paging import PAGE_MAX, pages
 from computepool.sdk.client.references import find_id
-from computepool.sdk.client.transport import WAIT_MS, Transport
+from computepool.sdk.client.transport import WAIT_MS, Params, Resource, Transport
 from computepool.sdk.client.waiting import WaitNotice, group_reason
 from computepool.sdk.errors import ChecksumMismatch, NotFound, ResultUnreadable, no_longer_kept
 from computepool.sdk.files.artifacts import ArtifactApi
@@ -42,9 +42,9 @@ Items: TypeAlias = list[GroupItem]
 _ID_PREFIX = "grp_"
 
 
-class GroupApi:
+class GroupApi(Resource):
     def __init__(self, transport: Transport, artifacts: ArtifactApi) -> None:
-        self._transport = transport
+        super().__init__(transport)
         self._artifacts = artifacts
 
     @property
@@ -64,17 +64,17 @@ class GroupApi:
         return self._transport.post("/groups", GroupView, body=validate(GroupRequest, **fields))
 
     def collector(self, group: str | GroupView) -> Collector:
-        """Of a group, by id or name. An id is believed: the first call says if there is no such group."""
+        """The collector of a group, by ID or name. An ID is not checked until the first call."""
         if isinstance(group, GroupView):
             return Collector(self, group.id)
         return Collector(self, find_id(self._transport, ReferenceKind.GROUP, group))
 
     def find(self, word: str) -> GroupView:
-        """The group with this id or beginning of one, or the newest one with this name; `last` is the newest of all."""
+        """The group with this ID or ID prefix, or the newest one with this name; `last` is the newest of all."""
         return self.get(find_id(self._transport, ReferenceKind.GROUP, word))
 
     def find_or_create(self, name: str) -> GroupView:
-        """For submitting into it: the newest group of this name, or a new one; many at once make one together."""
+        """The newest group of this name, or a new one. Concurrent calls create one group together."""
         if name.startswith(_ID_PREFIX):
             return self.find(name)
         named = self.list(name=name, kind="group", limit=1)
@@ -93,15 +93,13 @@ class GroupApi:
         return self._transport.get(f"/groups/{group_id}", GroupView)
 
     def results(self, group_id: str, *, follow: bool = False, after: int = 0) -> Iterator[JobResult]:
-        """What finished; with `follow` until nothing is open."""
+        """Iterate over finished jobs; with `follow`, until none is open."""
         wait_ms = 0
         notice = WaitNotice(partial(group_reason, self._transport, group_id))
         while True:
+            params: Params = {"after": after, "limit": PAGE_MAX}
             page = self._transport.get(
-                f"/groups/{group_id}/results",
-                ResultPage,
-                params={"after": after, "limit": PAGE_MAX},
-                wait_ms=wait_ms,
+                f"/groups/{group_id}/results", ResultPage, params=params, wait_ms=wait_ms
             )
             yield from (with_error(result, result.job_id) for result in page.results)
             after = page.cursor
@@ -114,14 +112,12 @@ class GroupApi:
             wait_ms = 0 if page.results else notice.left_ms(WAIT_MS)
 
     def messages(self, group_id: str, *, follow: bool = False, after: int = 0) -> Iterator[MessageView]:
-        """What running jobs told the collector; with `follow` until nothing is open."""
+        """Iterate over messages of running jobs; with `follow`, until no job is open."""
         wait_ms = 0
         while True:
+            params: Params = {"after": after, "limit": PAGE_MAX}
             page = self._transport.get(
-                f"/groups/{group_id}/messages",
-                MessagePage,
-                params={"after": after, "limit": PAGE_MAX},
-                wait_ms=wait_ms,
+                f"/groups/{group_id}/messages", MessagePage, params=params, wait_ms=wait_ms
             )
             yield from page.messages
             after = page.cursor
@@ -131,7 +127,7 @@ class GroupApi:
 
     def read(self, result: JobResult | GroupItem) -> Any:
         """The value of a result, wherever the hub keeps it. Never unpickles."""
-        return self._decoded(self._text(result), result)
+        return self._decode(self._text(result), result)
 
     def read_each(self, result: JobResult | GroupItem) -> Iterator[tuple[int | None, Any]]:
         """The same, of each item that succeeded where the job did several, with its number in the job.
@@ -166,7 +162,7 @@ class GroupApi:
         except ValueError as error:
             raise _unreadable(result, error) from error
 
-    def _decoded(self, text: str | None, result: JobResult | GroupItem) -> Any:
+    def _decode(self, text: str | None, result: JobResult | GroupItem) -> Any:
         try:
             return None if text is None else values.decode(text)
         except ValueError as error:
@@ -174,7 +170,7 @@ class GroupApi:
 
     def _decoded_or_why(self, text: str | None, result: JobResult | GroupItem) -> Any:
         try:
-            return self._decoded(text, result)
+            return self._decode(text, result)
         except ResultUnreadable as error:
             return error
 
@@ -185,28 +181,25 @@ class GroupApi:
 
     def summary(self, group_id: str) -> GroupSummary:
         found = self._transport.get(f"/groups/{group_id}/summary", GroupSummary)
-        failures = found.failures.model_copy(update={"items": _opened(found.failures)})
+        failures = found.failures.model_copy(update={"items": _open_items(found.failures)})
         return found.model_copy(update={"failures": failures})
 
     def items(self, group_id: str, *, which: str = "all", after: str | None = None) -> Iterator[GroupItem]:
-        """Everything it is about: all, results, failures or waiting."""
+        """Iterate over the items of a group: all, results, failures or waiting."""
         while True:
-            page = self._transport.get(
-                f"/groups/{group_id}/items",
-                ItemPage,
-                params={"which": which, "after": after, "limit": PAGE_MAX},
-            )
-            yield from _opened(page)
+            params: Params = {"which": which, "after": after, "limit": PAGE_MAX}
+            page = self._transport.get(f"/groups/{group_id}/items", ItemPage, params=params)
+            yield from _open_items(page)
             after = page.next
             if after is None:
                 return
 
     def reason(self, group_id: str) -> str:
-        """Why the newest job of it that waits does; empty when none does."""
+        """Why its newest queued job is waiting; empty if none is."""
         return group_reason(self._transport, group_id)
 
     def drain(self, group_id: str, *, wait_ms: int) -> GroupView:
-        """One wait: the group when it is complete, or as it is when the time is over."""
+        """Wait once: returns when the group is complete, or after `wait_ms`."""
         return self._transport.get(f"/groups/{group_id}/drain", GroupView, wait_ms=wait_ms)
 
     def register(self, group_id: str, request: RegisterKeysRequest) -> RegisterKeysReply:
@@ -216,7 +209,7 @@ class GroupApi:
         return self._transport.post(f"/groups/{group_id}/reports", KeyReportsReply, body=request)
 
     def return_home(self, group_id: str, *, home: str | None = None, wanted: bool = True) -> GroupView:
-        """Ask for it, ask again, change the home, or call it off."""
+        """Request, repeat, redirect or cancel delivery."""
         request = validate(ReturnHomeRequest, home=home, wanted=wanted)
         return self._transport.post(f"/groups/{group_id}/return-home", GroupView, body=request)
 
@@ -226,5 +219,5 @@ def _unreadable(result: JobResult | GroupItem, error: Exception) -> ResultUnread
     return ResultUnreadable(f"The result {name!r} cannot be read: {error}", job_id=result.job_id or name)
 
 
-def _opened(page: ItemPage) -> Items:
+def _open_items(page: ItemPage) -> Items:
     return [with_error(item, item.job_id) for item in page.items]

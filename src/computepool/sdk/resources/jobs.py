@@ -1,4 +1,4 @@
-"""`pool.jobs`: look at jobs, follow, explain and cancel them; and submit a ready-made spec."""
+"""`pool.jobs`: list, follow, explain and cancel jobs; submit a ready-made spec."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from computepool.protocol.jobs.queueing import QueueView
 from computepool.protocol.nodes.mesh import JobUsage
 from computepool.protocol.sealing import TEXT_PREFIX, log_about
 from computepool.sdk.client.paging import PAGE_MAX
-from computepool.sdk.client.transport import WAIT_MS, Transport
+from computepool.sdk.client.transport import WAIT_MS, Resource
 from computepool.sdk.client.waiting import WaitNotice, job_reason
 from computepool.sdk.errors import Conflict
 from computepool.sdk.files.sealing import open_text, with_error
@@ -40,10 +40,7 @@ from computepool.sdk.jobs.options import validate
 Jobs: TypeAlias = list[JobView]
 
 
-class JobApi:
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
+class JobApi(Resource):
     def submit(
         self,
         spec: JobSpec,
@@ -66,7 +63,10 @@ class JobApi:
         limit: int = 100,
         **wanted: str | int | None,
     ) -> Jobs:
-        """The newest first. `wanted`: q (a part of the name or key), kind, node_id, account_id, since_ms, until_ms, all."""
+        """List jobs, newest first.
+
+        `wanted` filters by q (part of the name or key), kind, node_id, account_id, since_ms, until_ms, all.
+        """
         state = None if state is None else JobState(state).value
         found: Jobs = []
         after: str | None = None
@@ -82,14 +82,14 @@ class JobApi:
         return found
 
     def get(self, job_id: str, *, seen: JobState | None = None, wait_ms: int = 0) -> JobDetail:
-        """The job; with `wait_ms` as soon as it is no longer in the state `seen`."""
+        """The job; with `wait_ms`, wait until it has left the state `seen`."""
         params = {"seen": seen.value} if seen is not None and wait_ms else None
         job = self._transport.get(f"/jobs/{job_id}", JobDetail, params=params, wait_ms=wait_ms)
         tries = [with_error(attempt, job_id) for attempt in job.tries]
         return with_error(job, job_id).model_copy(update={"tries": tries})
 
     def wait(self, job_id: str, *, timeout: float | None = None) -> JobDetail:
-        """The job when it is over; raises TimeoutError."""
+        """Wait for the job to finish; raises TimeoutError after `timeout` seconds."""
         job = self.get(job_id)
         end = None if timeout is None else time.monotonic() + timeout
         notice = WaitNotice(partial(job_reason, self._transport, job_id))
@@ -100,7 +100,7 @@ class JobApi:
         return job
 
     def result(self, job_id: str, *, timeout: float | None = None) -> JobResult:
-        """The result when the job is over; raises TimeoutError."""
+        """Wait for the result; raises TimeoutError after `timeout` seconds."""
         end = None if timeout is None else time.monotonic() + timeout
         notice = WaitNotice(partial(job_reason, self._transport, job_id))
         while True:
@@ -125,11 +125,11 @@ class JobApi:
         return with_error(self._transport.post(f"/jobs/{job_id}/cancel", JobView), job_id)
 
     def again(self, job_id: str, *, terms: Literal["same", "today"] = "same") -> SubmitReply:
-        """The same as a new job: for what the first one might cost at most, or priced as if it were submitted now."""
+        """Resubmit the job as a new one: with its original price limits, or at today's prices."""
         return self._transport.post(f"/jobs/{job_id}/again", SubmitReply, body=AgainRequest(terms=terms))
 
     def logs(self, job_id: str, *, follow: bool = False, after: int = 0) -> Iterator[LogChunk]:
-        """What the job printed, in order; with `follow` until its end. Warns where some of it was not kept."""
+        """The job's output in order; with `follow`, until it ends. Warns if some of it was not kept."""
         for page in self.log_pages(job_id, follow=follow, after=after):
             yield from page.chunks
             if page.ended and page.complete is False:
@@ -146,7 +146,7 @@ class JobApi:
     def log_page(self, job_id: str, *, after: int = 0, wait_ms: int = 0) -> LogPage:
         params = {"after": after, "limit": PAGE_MAX}
         page = self._transport.get(f"/jobs/{job_id}/logs", LogPage, params=params, wait_ms=wait_ms)
-        return page.model_copy(update={"chunks": [_opened(chunk, job_id) for chunk in page.chunks]})
+        return page.model_copy(update={"chunks": [_open_chunk(chunk, job_id) for chunk in page.chunks]})
 
     def log_text(self, job_id: str) -> str:
         return "".join(chunk.text for chunk in self.logs(job_id))
@@ -155,11 +155,11 @@ class JobApi:
         return self._transport.get(f"/jobs/{job_id}/why", WhyView)
 
     def usage(self, job_id: str) -> JobUsage:
-        """What its tries used over time."""
+        """Resource use of its attempts over time."""
         return self._transport.get(f"/jobs/{job_id}/usage", JobUsage)
 
     def checkpoint(self, job_id: str) -> CheckpointDetail:
-        """Where an unfinished job goes on from if it has to start again; raises NotFound where there is none."""
+        """The checkpoint an unfinished job would resume from; raises NotFound if there is none."""
         return self._transport.get(f"/jobs/{job_id}/checkpoint", CheckpointDetail)
 
     def preview(
@@ -181,12 +181,12 @@ class JobApi:
 
 def incomplete_output(job_id: str) -> str:
     return (
-        f"The output of job {job_id} is incomplete, or has more than its result: it was too long to keep, or the job went on "
-        "from a checkpoint. What is there was not compared with what its node reported; write what matters to a file in outputs/."
+        f"The output of job {job_id} is incomplete or may contain repeats: it was too long to keep, or the job resumed from "
+        "a checkpoint. It was not verified against the node's report. Write important results to a file in outputs/."
     )
 
 
-def _opened(chunk: LogChunk, job_id: str) -> LogChunk:
+def _open_chunk(chunk: LogChunk, job_id: str) -> LogChunk:
     if not chunk.text.startswith(TEXT_PREFIX):
         return chunk
     about = log_about(job_id, chunk.attempt_id, chunk.stream)

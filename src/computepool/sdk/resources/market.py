@@ -11,14 +11,11 @@ from computepool.protocol.money.market import (
     NodeEarnings,
 )
 from computepool.sdk.client.amounts import Credits, microcredits
-from computepool.sdk.client.transport import Transport
+from computepool.sdk.client.transport import Resource
 
 
-class MarketApi:
+class MarketApi(Resource):
     """Amounts are given in credits; those in replies are microcredits. Units in replies are thousandths."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
 
     def __call__(self) -> MarketView:
         """Every zone: its price, capacity, demand, floors and ceilings."""
@@ -36,22 +33,22 @@ class MarketApi:
         return self._transport.get("/market/chart", MarketChart, params={"span": span})
 
     def set_floor(self, node_id: str, floor: Credits | None) -> FloorView:
-        """What a node of yours wants at least for a unit-hour of its tier, after the fee; None: the default.
+        """Set the lowest price per unit-hour at which a node takes jobs, after the fee. None: the default.
 
         >>> pool.market.set_floor("node_01h…", "6.50")
         """
         return self._transport.put(f"/nodes/{node_id}/floor", FloorView, body=_request(floor))
 
     def default_floor(self) -> FloorView:
-        """What holds for your nodes without a floor of their own."""
+        """The floor of your nodes without a floor of their own."""
         return self._transport.get("/market/floor", FloorView)
 
     def set_default_floor(self, floor: Credits | None) -> FloorView:
-        """None: they take any price."""
+        """None: accept any price."""
         return self._transport.put("/market/floor", FloorView, body=_request(floor))
 
     def earnings(self, node_id: str) -> NodeEarnings:
-        """What a node of yours earns at today's prices, and what it was really paid."""
+        """What one of your nodes would earn at current prices, and what it was paid."""
         return self._transport.get(f"/nodes/{node_id}/earnings", NodeEarnings)
 
 

@@ -1,27 +1,24 @@
-"""`pool.mesh`: the pool as a whole, for those who watch it."""
+"""`pool.mesh`: the pool as a whole."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from computepool.protocol.nodes.mesh import Activity, ActivityPage, MeshNodes, MeshView
-from computepool.sdk.client.transport import WAIT_MS, Transport
+from computepool.sdk.client.transport import WAIT_MS, Resource
 
 
-class MeshApi:
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
+class MeshApi(Resource):
     def __call__(self) -> MeshView:
-        """The pool in a few numbers."""
+        """Key figures of the pool."""
         return self._transport.get("/mesh", MeshView)
 
     def nodes(self) -> MeshNodes:
-        """Every node that is online, with its place on the map."""
+        """All online nodes with their location."""
         return self._transport.get("/mesh/nodes", MeshNodes)
 
     def activity(self, *, follow: bool = False, limit: int = 20) -> Iterator[Activity]:
-        """What happened lately, the oldest first; with `follow` as it happens."""
+        """Recent activity, oldest first; with `follow`, wait for more."""
         after, wait_ms = 0, 0
         while True:
             params = {"after": after, "limit": limit}

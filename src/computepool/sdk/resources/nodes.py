@@ -1,4 +1,4 @@
-"""`pool.nodes`: the machines of the pool, and the owner's wishes for them."""
+"""`pool.nodes`: the nodes of the pool, and managing one's own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from computepool.protocol.nodes.rules import NodeRules, NodeRulesView
 from computepool.protocol.references import ReferenceKind
 from computepool.sdk.client.paging import pages
 from computepool.sdk.client.references import find_id
-from computepool.sdk.client.transport import Transport
+from computepool.sdk.client.transport import Resource
 
 Nodes: TypeAlias = list[NodeView]
 JoinCodes: TypeAlias = list[JoinCodeView]
@@ -33,10 +33,7 @@ Outcomes: TypeAlias = list[EvidenceRow]
 NODES_MAX = 100_000
 
 
-class NodeApi:
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
+class NodeApi(Resource):
     def list(self, *, mine: bool = False, limit: int = 100) -> Nodes:
         params = {"mine": "true" if mine else None}
         found = pages(self._transport, "/nodes", NodePage, limit=limit, params=params)
@@ -46,51 +43,51 @@ class NodeApi:
         return self._transport.get(f"/nodes/{node_id}", NodeView)
 
     def find(self, word: str) -> NodeView:
-        """By id, its beginning, or a name: your own node of that name, or the only one that there is."""
+        """By ID, ID prefix or name; of several with that name, your own."""
         return self.get(find_id(self._transport, ReferenceKind.NODE, word))
 
     def why(self, node_id: str) -> NodeWhyView:
-        """Why a node gets no work, or which work it gets."""
+        """Why a node gets no jobs, or which jobs it gets."""
         return self._transport.get(f"/nodes/{node_id}/why", NodeWhyView)
 
     def rules(self, node_id: str) -> NodeRulesView:
-        """What others may do on a node of yours."""
+        """What others may run on one of your nodes."""
         return self._transport.get(f"/nodes/{node_id}/rules", NodeRulesView)
 
     def set_rules(self, node_id: str, rules: NodeRules) -> NodeRulesView:
-        """In place of those before. Holds for jobs that start from now on."""
+        """Replace the rules. They apply to jobs that start from now on."""
         return self._transport.put(f"/nodes/{node_id}/rules", NodeRulesView, body=rules)
 
     def pause(self, node_id: str) -> NodeView:
-        """No new jobs; running ones go on."""
+        """Take no new jobs; running ones continue."""
         return self._become(node_id, NodeState.PAUSED)
 
     def resume(self, node_id: str) -> NodeView:
         return self._become(node_id, NodeState.ACTIVE)
 
     def drain(self, node_id: str) -> NodeView:
-        """As pause, and the agent stops when its last job ends."""
+        """Like pause, and the agent stops when its last job ends."""
         return self._become(node_id, NodeState.DRAINING)
 
     def revoke(self, node_id: str) -> NodeView:
-        """Its key is no longer accepted."""
+        """Revoke its key permanently."""
         return self._transport.post(f"/nodes/{node_id}/revoke", NodeView)
 
     def pardon(self, node_id: str) -> NodeView:
-        """Take its ban and strikes back; for administrators."""
+        """Lift its ban and clear its strikes (admin only)."""
         return self._transport.post(f"/nodes/{node_id}/pardon", NodeView)
 
     def review(self, node_id: str, *, note: str = "") -> ReviewReply:
-        """Ask an administrator to look at its ban or probation."""
+        """Ask an administrator to review its ban or probation."""
         return self._transport.post(f"/nodes/{node_id}/review", ReviewReply, body=ReviewRequest(note=note))
 
     def code(self, *, hosts: int | None = 1, lifetime: float | None = None) -> EnrolCodeReply:
-        """A code for a new machine, or for several hosts (None: as many as the hub lets); for a limited time."""
+        """Create a code for `hosts` new machines (None: as many as the hub allows), valid for `lifetime` seconds."""
         body = EnrolCodeRequest(hosts=hosts, life_s=lifetime)
         return self._transport.post("/nodes/codes", EnrolCodeReply, body=body)
 
-    def joined(self, code_id: str) -> JoinStatus:
-        """What became of a code of yours: which machines joined, and how far each has come."""
+    def code_status(self, code_id: str) -> JoinStatus:
+        """Which machines joined with a code, and the progress of each."""
         return self._transport.get(f"/nodes/codes/{code_id}", JoinStatus)
 
     def evidence(self, node_id: str, *, limit: int = 50) -> Outcomes:
@@ -99,15 +96,15 @@ class NodeApi:
         return [row for page in found for row in page.rows][:limit]
 
     def work(self, node_id: str) -> NodeWork:
-        """What a node of yours holds now, since when, and what it pays."""
+        """What one of your nodes is running, since when, and what it earns."""
         return self._transport.get(f"/nodes/{node_id}/work", NodeWork)
 
     def codes(self) -> JoinCodes:
-        """Your codes that several hosts may still join with; never the codes themselves."""
+        """Your open codes for several hosts, without the secrets."""
         return self._transport.get("/nodes/codes", JoinCodePage).codes
 
     def end_code(self, code_id: str) -> None:
-        """Nobody joins with it any more."""
+        """Revoke a code."""
         self._transport.call("DELETE", f"/nodes/codes/{code_id}")
 
     def _become(self, node_id: str, state: NodeState) -> NodeView:

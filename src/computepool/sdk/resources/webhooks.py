@@ -1,4 +1,4 @@
-"""`pool.webhooks`: where this account is told what happened; and how a receiver checks that it was this pool that told it."""
+"""`pool.webhooks`: notifications by HTTP, and verification for their receivers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from computepool.protocol.webhooks import (
 )
 from computepool.sdk import clock
 from computepool.sdk.client.paging import pages
-from computepool.sdk.client.transport import Transport
+from computepool.sdk.client.transport import Resource
 from computepool.sdk.errors import BadRequest
 from computepool.sdk.jobs.options import validate
 
@@ -28,15 +28,12 @@ Webhooks: TypeAlias = list[WebhookView]
 _HEADERS = ("webhook-id", "webhook-timestamp", "webhook-signature")
 
 
-class WebhookApi:
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
+class WebhookApi(Resource):
     def add(self, url: str, *, events: Sequence[str] = DEFAULT_EVENTS) -> NewWebhookReply:
-        """Be told at `url`. The reply holds the secret, which is shown this once."""
+        """Send notifications to `url`. The reply holds the secret, which is shown only once."""
         if not url.startswith(("https://", "http://")):
             raise BadRequest(
-                "url: write a whole address, such as https://example.org/computepool.", field="url"
+                "url: pass a complete URL, such as https://example.org/computepool.", field="url"
             )
         request = validate(WebhookRequest, url=url, events=list(events))
         return self._transport.post("/webhooks", NewWebhookReply, body=request)
@@ -51,7 +48,7 @@ class WebhookApi:
         return self._transport.post(f"/webhooks/{webhook_id}/enable", WebhookView)
 
     def test(self, webhook_id: str) -> DeliveryView:
-        """Have a test message sent; `deliveries` says how that went."""
+        """Send a test message; see `deliveries` for the outcome."""
         return self._transport.post(f"/webhooks/{webhook_id}/test", DeliveryView)
 
     def deliveries(self, webhook_id: str, *, limit: int = 100) -> Iterator[DeliveryView]:
@@ -62,7 +59,7 @@ class WebhookApi:
 
 
 class WebhookError(ValueError):
-    """This message is not from the pool, or is an old one sent again."""
+    """The message is not from the pool, or is a replay."""
 
 
 def verify_webhook(
@@ -73,9 +70,9 @@ def verify_webhook(
     tolerance: int = 300,
     now: int | None = None,
 ) -> dict[str, Any]:
-    """What a webhook says, if it is signed with `secret` and not older than `tolerance` seconds. Raises WebhookError.
+    """The body of a webhook, if it is signed with `secret` and at most `tolerance` seconds old. Raises WebhookError.
 
-    Messages come at least once: remember `webhook-id`, and do nothing when you meet one again.
+    Messages may arrive more than once: remember `webhook-id`, and ignore repeats.
 
     >>> event = computepool.verify_webhook(request.headers, request.body, "whsec_…")
     """
@@ -85,10 +82,10 @@ def verify_webhook(
         timestamp_s = int(stamp)
         key = secret_bytes(secret)
     except (KeyError, ValueError) as error:
-        raise WebhookError(f"This is no signed webhook: {error}.") from None
+        raise WebhookError(f"This is not a signed webhook: {error}.") from None
     now = clock.now_ms() // 1000 if now is None else now
     if abs(now - timestamp_s) > tolerance:
-        raise WebhookError(f"This webhook was signed {now - timestamp_s} s ago; it may have been sent again.")
+        raise WebhookError(f"This webhook was signed {now - timestamp_s} s ago; it may be a replay.")
     data = body.encode() if isinstance(body, str) else bytes(body)
     expected = signature(key, message_id=message_id, timestamp_s=timestamp_s, body=data).encode()
     # Every one is compared, in the same time whatever it says; a list of them comes while secrets change.
@@ -97,5 +94,5 @@ def verify_webhook(
         raise WebhookError("This webhook is not signed with this secret.")
     said = json.loads(data)
     if not isinstance(said, dict):
-        raise WebhookError("This webhook says nothing that can be read.")
+        raise WebhookError("The body of this webhook is not a JSON object.")
     return said

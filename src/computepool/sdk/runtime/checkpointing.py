@@ -1,4 +1,4 @@
-"""Functions for a job to save where it is, to go on from there, and to move to another host.
+"""Functions for a job to save checkpoints, resume from them, and move to another host.
 
 In every sandbox, beside job_context.py: standard library only. It leaves files in a folder that the agent looks
 into and says so in a line of its output, as any program can (docs/checkpoints.md); the agent trusts none of it.
@@ -22,13 +22,13 @@ STATE_FILE, FILES_FOLDER = "computepool-state", "files"
 HOST_CHARS_MAX = 200
 #: Nothing is kept of a job that did not say so when it was submitted.
 _UNDECLARED = (
-    "{call}() works in a job that was submitted as one that {does}: pass {option}=True to pool.submit, map or run,"
+    "{call}() works only in a job that was submitted as one that {does}: pass {option}=True to pool.submit, map or run,"
     " or --{option} to `pool submit`"
 )
 
 
 class Moved(SystemExit):
-    """Ends this run, because the job goes on at another host. Not an error: let it pass."""
+    """Ends this run because the job continues on another host. Not an error: do not catch it."""
 
     #: Tells the worker that a function did not fail.
     computepool_moved = True
@@ -39,14 +39,14 @@ class Moved(SystemExit):
 
 
 def checkpoint(*paths: str | os.PathLike[str], progress: float | None = None) -> bool:
-    """Save files and folders, so that the next attempt can go on from here; `restored()` gives them back.
+    """Save files and folders, so that the next attempt can resume from here; `restored()` returns them.
 
     The files are copied before this returns, and may be changed afterwards. False where nothing was saved: the last
     time was a moment ago (such calls cost nothing), or this program does not run on a node.
     """
     if not _may_save():
         return False
-    return _leave(_named(paths), f"::checkpoint NAME{_fraction(progress)}")
+    return _leave(_by_name(paths), f"::checkpoint NAME{_fraction(progress)}")
 
 
 def restored() -> Path | None:
@@ -63,7 +63,7 @@ def stopping() -> bool:
 
 def dispatch_to(host: str, *paths: str | os.PathLike[str]) -> NoReturn:
     """Go on at another host (its name or id): save the files, end here, start again there with `restored()`."""
-    _go(host, _named(paths))
+    _go(host, _by_name(paths))
 
 
 # for job classes
@@ -122,9 +122,9 @@ def _may_save() -> bool:
 
 def _go(host: str, files: dict[str, Path | str], moving: Collection[str] = ()) -> NoReturn:
     if not host or len(host) > HOST_CHARS_MAX or not host.isprintable():
-        raise ValueError(f"a host is named by its name or id, not by {host!r}")
+        raise ValueError(f"pass a host's name or ID, not {host!r}")
     if "COMPUTEPOOL_JOB_ID" not in os.environ:
-        raise RuntimeError("dispatch_to works only on a node: this program does not run on one")
+        raise RuntimeError("dispatch_to works only inside a job on a node")
     if not os.environ.get("COMPUTEPOOL_MOVES") or not _leave(files, f"::move NAME {host}", moving=moving):
         raise RuntimeError(_UNDECLARED.format(call="dispatch_to", does="moves", option="moves"))
     raise Moved(host)
@@ -134,14 +134,14 @@ def _with_state(state_text: str, files: Mapping[str, str | os.PathLike[str]]) ->
     return {f"{FILES_FOLDER}/{name}": Path(path) for name, path in files.items()} | {STATE_FILE: state_text}
 
 
-def _named(paths: Collection[str | os.PathLike[str]]) -> dict[str, Path | str]:
+def _by_name(paths: Collection[str | os.PathLike[str]]) -> dict[str, Path | str]:
     """By the names under which they are found again: as seen from the work folder, or by their own name alone."""
     here, found = Path.cwd(), dict[str, Path | str]()
     for given in map(Path, paths):
         top = given.absolute()
         base = here if top.is_relative_to(here) and top != here else top.parent
         if not top.exists():
-            raise FileNotFoundError(f"nothing to save: {given} is not there")
+            raise FileNotFoundError(f"nothing to save: {given} does not exist")
         for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
             if path.is_file():
                 found[path.relative_to(base).as_posix()] = path

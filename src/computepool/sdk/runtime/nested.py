@@ -143,7 +143,7 @@ class ChildFuture:
         end = None if timeout is None else time.monotonic() + timeout
         while not self._look(wait_ms=_wait_ms(end)):
             if end is not None and time.monotonic() >= end:
-                raise TimeoutError(f"job {self.job_id} takes longer than {timeout} s")
+                raise TimeoutError(f"job {self.job_id} is not finished after {timeout} s")
         assert self._result is not None
         return self._read(self._result)
 
@@ -183,7 +183,7 @@ class ChildPool:
         unknown = set(options) - _OPTIONS
         if unknown:
             raise TypeError(
-                f"{sorted(unknown)[0]!r} is no option of a job inside a job; there are {', '.join(sorted(_OPTIONS))}"
+                f"{sorted(unknown)[0]!r} is not an option of a child job; choose from {', '.join(sorted(_OPTIONS))}"
             )
         self._options = dict(options)
 
@@ -216,7 +216,7 @@ class ChildPool:
             "argv": words,
         }
         [job_id] = self._submit(spec, [{}])
-        return ChildFuture(job_id, read=_ended)
+        return ChildFuture(job_id, read=_read_exit)
 
     def run(self, path: str | os.PathLike[str], args: Sequence[object] = ()) -> ChildFuture:
         """Run a script that lies here."""
@@ -224,7 +224,7 @@ class ChildPool:
         source = Path(path).read_text(encoding="utf-8")
         spec = {"kind": "script", "name": name, "source": source, "argv": [str(word) for word in args]}
         [job_id] = self._submit(spec, [{}])
-        return ChildFuture(job_id, read=_ended)
+        return ChildFuture(job_id, read=_read_exit)
 
     def group(self, name: str) -> str:
         """A new group for jobs that are submitted with its id: `connect().options(group=ID)`."""
@@ -251,7 +251,7 @@ class ChildPool:
         if result["state"] != "succeeded":
             raise ChildFailed(result)
         if result.get("result_artifact"):
-            raise ValueError(f"the result of job {result['job_id']} is too large to be read inside a job")
+            raise ValueError(f"the result of job {result['job_id']} is too large to read inside a job")
         text = result.get("result")
         allowed = bool(self._options.get("allow_pickle"))
         return None if text is None else values.decode(text, allow_pickle=allowed)
@@ -321,7 +321,7 @@ def _places(state: ComputeJobState, given: Mapping[str, Any]) -> dict[str, Any]:
     return {option: [*_words(given.get(option, ())), *_words(more)] for option, more in added.items() if more}
 
 
-def _ended(result: Mapping[str, Any]) -> dict[str, Any]:
+def _read_exit(result: Mapping[str, Any]) -> dict[str, Any]:
     if result["state"] != "succeeded":
         raise ChildFailed(result)
     return {"exit_code": result["exit_code"], "outputs": [file["name"] for file in result["outputs"]]}
