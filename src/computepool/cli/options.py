@@ -134,6 +134,22 @@ _Host = Annotated[
         parser=find_host,
     ),
 ]
+_Net = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="HOST:PORT,…",
+        help="Hosts the job may connect to: files.example.org:443, *.example.com:443. Default: none.",
+    ),
+]
+_Type = Annotated[
+    str | None,
+    typer.Option(
+        "--type",
+        metavar="TYPE",
+        help="Label with default requirements: ml (a GPU, 8 GB VRAM, 8 GB RAM),"
+        " gaming (a GPU; no display or streaming), other (none).",
+    ),
+]
 
 
 def requirements(
@@ -181,13 +197,7 @@ def requirements(
     isolation: Annotated[
         str | None, typer.Option(metavar="LEVEL", help="Minimum isolation: process, namespace, gvisor …")
     ] = None,
-    net: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="HOST:PORT,…",
-            help="Hosts the job may connect to: files.example.org:443, *.example.com:443. Default: none.",
-        ),
-    ] = None,
+    net: _Net = None,
     label: Annotated[
         list[str] | None, typer.Option(metavar="LABEL", help="Label that describes the job; repeatable.")
     ] = None,
@@ -235,15 +245,7 @@ def terms(
     ] = None,
     autodetect: Autodetect = None,
     after: _After = None,
-    type_: Annotated[
-        str | None,
-        typer.Option(
-            "--type",
-            metavar="TYPE",
-            help="Label with default requirements: ml (a GPU, 8 GB VRAM, 8 GB RAM),"
-            " gaming (a GPU; no display or streaming), other (none).",
-        ),
-    ] = None,
+    type_: _Type = None,
     max_price: Annotated[
         str | None,
         typer.Option(metavar="CREDITS", help="Maximum price per hour; 0 runs it only on your own nodes."),

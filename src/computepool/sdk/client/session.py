@@ -197,9 +197,7 @@ class GroupSession:
             if isinstance(known, JobFuture):
                 return known
             if known is not None:
-                raise Conflict(
-                    f"Job {job_id} belongs to a running map; iterate over that map for its results."
-                )
+                raise Conflict(f"Job {job_id} belongs to a running map; iterate over it for its results.")
             future = JobFuture(self, read)
             future.assign(job_id)
             self._open[job_id] = future
@@ -498,6 +496,4 @@ def _unexpected_error(error: BaseException) -> ComputePoolError:
 
 
 def _closed_error() -> ComputePoolError:
-    return HubUnreachable(
-        "The connection to the hub was closed. The job keeps running; its result stays at the hub."
-    )
+    return HubUnreachable("The connection was closed. The job keeps running; its result stays at the hub.")
