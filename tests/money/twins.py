@@ -97,6 +97,7 @@ class Twin:
             backlog=Backlog(),
             uses={},
         )
+        self.hub.dispatcher = Dispatcher(self.hub)
         self.hub.registry.fleet.set_prices(self.hub.market)
         await self.start()
 
