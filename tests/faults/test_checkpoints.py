@@ -63,7 +63,7 @@ def test_a_job_outlives_its_nodes_and_all_owners_are_paid(
     monkeypatch.setenv("COMPUTEPOOL_HUB", pool.hubs[0].url)
     monkeypatch.setenv("COMPUTEPOOL_KEY", pool.admin_key)
     shown = CliRunner().invoke(app, ["jobs", "show", job_id])
-    assert re.search(r"checkpoint\s.*%, 1 file, .*, by try 1", shown.output), shown.output
+    assert re.search(r"checkpoint\s.*%, 1 file, .*, by attempt 1", shown.output), shown.output
     fetched = CliRunner().invoke(app, ["jobs", "checkpoint", job_id, "--out", str(tmp_path)])
     assert (fetched.exit_code, fetched.output[:6]) == (0, "saved "), fetched.output
     assert 0 < int((tmp_path / "done").read_text()) < STEPS
