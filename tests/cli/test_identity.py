@@ -69,7 +69,7 @@ def test_roles_and_approvals(hub: ServedHub, run: Run, monkeypatch: pytest.Monke
     refused = run("accounts", "create", "eve", "--role", "admin")
     assert (refused.code, "needs two here" in refused.err) == (4, True)
     asked = run("credits", "give", "ann", "100", "--note", "hello")
-    assert "waits for a second administrator" in asked.out
+    assert "needs approval by a second administrator" in asked.out
     waiting = reply(run("approvals", "list", "--json"))
     kinds = [(one["kind"], one["can_approve"]) for one in waiting]
     assert sorted(kinds) == [("sign-up grant", False), ("top-up", False)]
@@ -77,7 +77,10 @@ def test_roles_and_approvals(hub: ServedHub, run: Run, monkeypatch: pytest.Monke
     alone = run("approvals", "approve", waiting[0]["id"])
     assert (alone.code, "Another administrator" in alone.err) == (4, True)
     assert "rejected: 100.00 credits" in run("approvals", "reject", waiting[0]["id"], "--reason", "no").out
-    assert "waits for a second administrator" in run("accounts", "roles", "ann", "--role", "provider").out
+    assert (
+        "needs approval by a second administrator"
+        in run("accounts", "roles", "ann", "--role", "provider").out
+    )
     assert made.out.startswith("acc_")
 
 

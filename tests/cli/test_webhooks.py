@@ -60,7 +60,7 @@ def test_a_webhook_from_the_command_line_to_the_receiver(
         shown = run("webhooks", "list").out
         assert made["id"] in shown
         assert made["secret"] not in shown
-        assert "is on its way" in run("webhooks", "test", made["id"]).out
+        assert "Sent msg_" in run("webhooks", "test", made["id"]).out
         wait_until(lambda: messages, 20, "the test message")
         headers, body = messages[0]
         assert computepool.verify_webhook(headers, body, made["secret"])["type"] == "webhook.test"
