@@ -24,7 +24,7 @@ from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.identity.idempotency import Remembered
 from computepool.hub.jobs import jobs
 from computepool.hub.main import check
-from computepool.hub.money import starting_credits
+from computepool.hub.money import new_accounts
 from computepool.hub.settings import Settings
 from computepool.hub.settlement import settle
 from computepool.protocol.jobs.jobs import Item, SubmitRequest
@@ -75,7 +75,7 @@ class _Node:
 
 def _submitter(hub: Hub, tx: Tx) -> Principal:
     account = factories.add_account(tx)
-    starting_credits.welcome(tx, account, amount=hub.settings.signup_grant, table=hub.market.table)
+    new_accounts.welcome(tx, account, amount=hub.settings.signup_grant, table=hub.market.table)
     return Principal(account_id=account, name=account, roles=frozenset({"submitter"}))
 
 

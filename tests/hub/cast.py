@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import httpx2
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from computepool.hub.identity import approvals, sign_in
+from computepool.hub.identity import approval_requests, sign_in
 from computepool.hub.identity.access import Principal
 from computepool.hub.money.market import spot_prices
 from computepool.hub.money.payouts import payout_rounds
@@ -77,7 +77,9 @@ class Cast:
         asker = Principal(account_id=other["id"], name=other["name"], roles=frozenset({"admin"}))
         request = json.dumps({"account": "admin", "amount": 1})
         return await hub.store.write(
-            lambda tx: approvals.ask(tx, hub.clock, asker, kind=approvals.TOP_UP, request=request)
+            lambda tx: approval_requests.ask(
+                tx, hub.clock, asker, kind=approval_requests.TOP_UP, request=request
+            )
         )
 
     async def new_payout(self, *, listed: bool = False) -> str:

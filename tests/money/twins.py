@@ -24,14 +24,13 @@ from computepool.hub.db.money_tables import balances, transfers
 from computepool.hub.db.session import Connection, Store, Tx
 from computepool.hub.db.tables import attempts
 from computepool.hub.db.tables import jobs as job_table
-from computepool.hub.identity import sign_in
 from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.identity.idempotency import Remembered
 from computepool.hub.jobs import jobs
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.memory.registry import Registry
 from computepool.hub.money import credits as money
-from computepool.hub.money import holds
+from computepool.hub.money import holds, new_accounts
 from computepool.hub.money.payouts import payout_rounds, payouts
 from computepool.hub.observability.invariants import check_all
 from computepool.hub.scheduling import leases
@@ -111,7 +110,7 @@ class Twin:
     async def account(self, name: str) -> Principal:
         request = AccountRequest(name=name, roles=["submitter", "provider"])
         remembered = self.remembered(ADMIN, "accounts", key=name, body=name)
-        made = await sign_in.create_account(self.hub, ADMIN, request, remembered=remembered)
+        made = await new_accounts.create(self.hub, ADMIN, request, remembered=remembered)
         return Principal(account_id=made.id, name=name, roles=frozenset(made.roles))
 
     async def node(self, owner: Principal, *, seed: bytes, region: str) -> Node:

@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute
 from computepool.core.errors import Unavailable
 from computepool.core.money.market import Market
 from computepool.core.placement.backlog import Backlog
+from computepool.hub.approvals import routes as approval_routes
 from computepool.hub.artifacts import routes as artifact_routes
 from computepool.hub.artifacts.storage.choice import make_blobs
 from computepool.hub.clock import Clock, SystemClock
@@ -37,7 +38,7 @@ from computepool.hub.http.headers import SafeHeaders
 from computepool.hub.http.openapi import document
 from computepool.hub.http.openapi.document import Api, operation_id
 from computepool.hub.http.rate_limit import AccountLimits, Guesses, TokenBucket
-from computepool.hub.identity import approval_routes, key_routes
+from computepool.hub.identity import key_routes
 from computepool.hub.identity import routes as identity_routes
 from computepool.hub.identity.hub_secrets import load_secrets
 from computepool.hub.identity.sign_in import Authenticator

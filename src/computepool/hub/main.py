@@ -23,7 +23,7 @@ from computepool.hub.identity import hub_keys, sign_in, signing_key_rows
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.hub_secrets import make_key
 from computepool.hub.identity.signing_key_rows import SigningKeyRow
-from computepool.hub.money import starting_credits
+from computepool.hub.money import new_accounts
 from computepool.hub.observability import invariants
 from computepool.hub.observability.consistency import jobs as consistency
 from computepool.hub.settings import Settings
@@ -176,7 +176,7 @@ def _admin(tx: Tx, snapshot: Snapshot) -> str:
     account_id = new_id(snapshot.clock, "acc")
     account_rows.insert_account(tx, account_id=account_id, name=ADMIN, roles=_ROLES)
     tx.emit(actor="hub", action="account.created", account_id=account_id)
-    starting_credits.found(tx, account_id, settings=snapshot.settings, table=snapshot.table)
+    new_accounts.found(tx, account_id, settings=snapshot.settings, table=snapshot.table)
     return account_id
 
 

@@ -1,4 +1,4 @@
-"""Changes of an account's roles. There is always an administrator left."""
+"""Roles of an account: changed at once, or kept for a second administrator. There is always an administrator left."""
 
 from __future__ import annotations
 
@@ -6,19 +6,40 @@ import json
 from collections.abc import Sequence
 
 from computepool.core.errors import Conflict, NotFound
+from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
-from computepool.hub.identity import access
+from computepool.hub.identity import access, approval_requests
 from computepool.hub.identity import rows as account_rows
-from computepool.hub.identity.access import Role
+from computepool.hub.identity.access import Principal, Role
 from computepool.hub.identity.rows import AccountRow
-from computepool.hub.identity.sign_in import KEYS_TOPIC
+from computepool.hub.identity.sign_in import KEYS_TOPIC, account_view
+from computepool.protocol.accounts import AccountView, RolesRequest
+
+
+async def change(hub: Hub, admin: Principal, account_id: str, *, request: RolesRequest) -> AccountView:
+    settings, clock = hub.settings, hub.clock
+
+    def unit(tx: Tx) -> AccountView:
+        row = _changeable(tx, account_id)
+        if "roles" not in settings.two_person_kinds():
+            return account_view(change_in(tx, account_id, roles=request.roles, actor=admin.account_id))
+        asked = json.dumps({"account_id": account_id, "name": row.name, "roles": request.roles})
+        approval_id = approval_requests.ask(tx, clock, admin, kind=approval_requests.ROLES, request=asked)
+        return account_view(row).model_copy(update={"approval_id": approval_id})
+
+    return await hub.store.write(unit)
+
+
+def _changeable(tx: Tx, account_id: str) -> AccountRow:
+    row = account_rows.get_account(tx.connection, account_id)
+    if row is None:
+        raise NotFound("There is no such account.")
+    access.check_not_pools(account_id)
+    return row
 
 
 def change_in(tx: Tx, account_id: str, *, roles: Sequence[str], actor: str) -> AccountRow:
-    before = account_rows.get_account(tx.connection, account_id)
-    if before is None:
-        raise NotFound("There is no such account.")
-    access.check_not_pools(account_id)
+    before = _changeable(tx, account_id)
     account_rows.lock_admins(tx)  # or two hubs could take the last two at once
     account_rows.set_roles(tx, account_id, roles=sorted(set(roles)))
     if Role.ADMIN not in roles and not account_rows.count_admins(tx.connection):

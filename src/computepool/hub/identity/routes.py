@@ -23,10 +23,11 @@ from computepool.hub.http.guard import guarded
 from computepool.hub.http.openapi import examples
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.http.rate_limit import guessing
-from computepool.hub.identity import approvals, sign_in_links
 from computepool.hub.identity import hub_keys as hubkeys
 from computepool.hub.identity import sign_in as identity
+from computepool.hub.identity import sign_in_links
 from computepool.hub.jobs import quotas
+from computepool.hub.money import new_accounts
 from computepool.hub.observability import health_routes, queries
 from computepool.hub.trust import submitter_reputation
 from computepool.protocol.accounts import (
@@ -105,8 +106,7 @@ async def create_account(
     key: RememberedDep,
 ) -> AccountView:
     remembered = for_body(key, admin, await request.body())
-    waits = approvals.grants_wait(hub, admin)
-    return await identity.create_account(hub, admin, body, remembered=remembered, waits=waits)
+    return await new_accounts.create(hub, admin, body, remembered=remembered)
 
 
 @router.post(

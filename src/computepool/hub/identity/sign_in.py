@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from computepool.core.errors import BadRequest, Conflict, Forbidden, NotFound, Unauthenticated
+from computepool.core.errors import BadRequest, NotFound, Unauthenticated
 from computepool.core.resources import NodeState
-from computepool.hub.clock import new_id
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.identity import access
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.identity.hub_secrets import make_key, parse_key
-from computepool.hub.identity.idempotency import Remembered, once
 from computepool.hub.identity.rows import AccountRow
-from computepool.hub.money import starting_credits
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.snapshot import Snapshot
 from computepool.protocol.accounts import (
     AccountPage,
-    AccountRequest,
     AccountView,
     SignInReply,
     SignInRequest,
@@ -170,39 +165,6 @@ def account_view(row: AccountRow) -> AccountView:
         artifact_bytes_max=row.artifact_bytes_max,
         artifact_keep_s=row.artifact_keep_s,
     )
-
-
-async def create_account(
-    hub: Hub,
-    principal: Principal,
-    request: AccountRequest,
-    *,
-    remembered: Remembered,
-    waits: Callable[[Tx, str, str], str] | None = None,
-) -> AccountView:
-    """`waits` keeps the credits to begin with for a second administrator, and returns under which id."""
-    account_id = new_id(hub.clock, "acc")
-    if access.Role.ADMIN in request.roles and "roles" in hub.settings.two_person_kinds():
-        raise Forbidden(
-            "A new administrator needs two here: make the account without the role, then ask for it with "
-            "`pool accounts roles`.",
-            field="roles",
-        )
-
-    table, grant = hub.market.table, hub.settings.signup_grant
-
-    def effect(tx: Tx) -> AccountView:
-        name, roles = request.name, request.roles
-        if not account_rows.insert_account(tx, account_id=account_id, name=name, roles=roles):
-            raise Conflict(f"There is an account named {name} already.", field="name")
-        tx.emit(actor=principal.account_id, action="account.created", account_id=account_id)
-        made = AccountView(id=account_id, name=name, roles=list(roles), created_at_ms=tx.now_ms)
-        if waits is not None:
-            return made.model_copy(update={"approval_id": waits(tx, account_id, name)})
-        starting_credits.welcome(tx, account_id, amount=grant, table=table)
-        return made
-
-    return await hub.store.write(lambda tx: once(tx, remembered, lambda: effect(tx), model=AccountView))
 
 
 async def list_accounts(hub: Hub, *, after: str | None, limit: int) -> AccountPage:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
@@ -17,7 +16,7 @@ from computepool.core.trust.reputation import TENURED_DAYS, VIOLATIONS_WINDOW_MS
 from computepool.hub.clock import new_id
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
-from computepool.hub.identity import access
+from computepool.hub.identity import access, approval_requests
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import POOL_ACCOUNT, Principal
 from computepool.hub.identity.idempotency import Remembered, once
@@ -78,26 +77,23 @@ def _holdback_ms(hub: Hub, *, tenured: bool) -> int:
 # credits from the operator
 
 
-async def top_up(
-    hub: Hub,
-    admin: Principal,
-    request: TopUpRequest,
-    *,
-    remembered: Remembered,
-    waits: Callable[[Tx], str] | None = None,
-) -> TopUpReply:
-    """`waits` keeps it for a second administrator instead, and returns under which id."""
+async def top_up(hub: Hub, admin: Principal, request: TopUpRequest, *, remembered: Remembered) -> TopUpReply:
+    """Given at once, or kept for a second administrator where the operator wants that."""
     _check_economy(hub.market.table, request)
     snapshot = take(hub)
     top_up_id = new_id(hub.clock, "top")
 
     def effect(tx: Tx) -> TopUpReply:
-        if waits is None:
+        if "top-ups" not in snapshot.settings.two_person_kinds():
             return give(tx, snapshot, request, actor=admin.account_id, top_up_id=top_up_id)
         account = _recipient(tx, request)
         _check_room(tx, account.id, request)
         shown = _given(tx, account, request, top_up_id=top_up_id)
-        return shown.model_copy(update={"approval_id": waits(tx)})
+        text = request.model_dump_json()
+        approval_id = approval_requests.ask(
+            tx, snapshot.clock, admin, kind=approval_requests.TOP_UP, request=text
+        )
+        return shown.model_copy(update={"approval_id": approval_id})
 
     return await hub.store.write(lambda tx: once(tx, remembered, lambda: effect(tx), model=TopUpReply))
 

@@ -24,7 +24,6 @@ from computepool.hub.http.dependencies import (
 from computepool.hub.http.guard import guarded
 from computepool.hub.http.openapi import examples
 from computepool.hub.http.openapi.problems import refuses
-from computepool.hub.identity import approvals
 from computepool.hub.money import costs, quotes, receipts, statements
 from computepool.hub.money import credits as credit_service
 from computepool.hub.money.statements import Wanted
@@ -130,8 +129,7 @@ async def top_up(
     key: RememberedDep,
 ) -> TopUpReply:
     remembered = for_body(key, admin, await request.body())
-    waits = approvals.top_ups_wait(hub, admin, body)
-    return await credit_service.top_up(hub, admin, body, remembered=remembered, waits=waits)
+    return await credit_service.top_up(hub, admin, body, remembered=remembered)
 
 
 @router.post(

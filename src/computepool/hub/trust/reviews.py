@@ -6,9 +6,10 @@ import json
 
 from computepool.core.errors import Conflict
 from computepool.core.trust.reputation import NEWCOMER
+from computepool.hub.approvals import rows as approval_rows
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
-from computepool.hub.identity import access, approval_rows, approvals
+from computepool.hub.identity import access, approval_requests
 from computepool.hub.identity.access import Principal
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.trust import reputation_rows
@@ -39,15 +40,13 @@ async def ask(hub: Hub, owner: Principal, node_id: str, *, note: str) -> ReviewR
             "banned": bool(known.banned_at_ms),
             "note": note,
         }
-        return ReviewReply(
-            approval_id=approvals.ask(tx, clock, owner, kind=approvals.REVIEW, request=json.dumps(asked))
-        )
+        kind, text = approval_requests.REVIEW, json.dumps(asked)
+        return ReviewReply(approval_id=approval_requests.ask(tx, clock, owner, kind=kind, request=text))
 
     return await hub.store.write(unit)
 
 
 def _asked_already(tx: Tx, node_id: str, *, life_ms: int) -> bool:
     waiting = approval_rows.list_pending(tx.connection, since_ms=tx.now_ms - life_ms, limit=_PENDING_MAX)
-    return any(
-        row.kind == approvals.REVIEW and json.loads(row.request)["node_id"] == node_id for row in waiting
-    )
+    reviews = [row for row in waiting if row.kind == approval_requests.REVIEW]
+    return any(json.loads(row.request)["node_id"] == node_id for row in reviews)

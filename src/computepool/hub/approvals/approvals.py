@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from computepool.core.errors import Conflict, Forbidden, NotFound
 from computepool.core.money.money import format_credits
 from computepool.core.money.payouts import PayoutState
-from computepool.hub.clock import Clock, new_id
+from computepool.hub.approvals import rows
+from computepool.hub.approvals.rows import ApprovalRow
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
-from computepool.hub.identity import approval_rows as rows
 from computepool.hub.identity import roles
 from computepool.hub.identity.access import Principal
-from computepool.hub.identity.approval_rows import ApprovalRow
+from computepool.hub.identity.approval_requests import GRANT, REVIEW, ROLES, TOP_UP
 from computepool.hub.money import credits as credit_service
-from computepool.hub.money import starting_credits
+from computepool.hub.money import new_accounts
 from computepool.hub.money.payouts import rows as payout_rows
 from computepool.hub.money.payouts.rows import PayoutRow
 from computepool.hub.nodes import rows as node_rows
@@ -31,10 +31,6 @@ from computepool.hub.trust import reputation
 from computepool.protocol.accounts import ApprovalList, ApprovalView, RolesRequest
 from computepool.protocol.money.credits import TopUpRequest
 
-TOP_UP = "top-up"
-GRANT = "sign-up grant"
-ROLES = "roles"
-REVIEW = "node review"
 PAYOUT = "payout"
 _LIST_MAX = 500
 
@@ -62,7 +58,7 @@ def _grant_words(asked: dict[str, object]) -> str:
 
 def _grant(tx: Tx, snapshot: Snapshot, row: ApprovalRow) -> None:
     asked = json.loads(row.request)
-    starting_credits.welcome(tx, asked["account_id"], amount=asked["amount"], table=snapshot.table)
+    new_accounts.welcome(tx, asked["account_id"], amount=asked["amount"], table=snapshot.table)
 
 
 def _roles_words(asked: dict[str, object]) -> str:
@@ -95,37 +91,6 @@ _KINDS = {
     ROLES: _Kind(_roles_words, _roles),
     REVIEW: _Kind(_review_words, _review),
 }
-
-
-def ask(tx: Tx, clock: Clock, admin: Principal, *, kind: str, request: str) -> str:
-    """Keep it for a second administrator, or an owner's wish for the first; its id."""
-    approval_id = new_id(clock, "approval")
-    rows.insert(tx, id=approval_id, kind=kind, request=request, asked_by=admin.account_id)
-    data = json.dumps({"approval_id": approval_id, "kind": kind, "request": json.loads(request)})
-    tx.emit(actor=admin.account_id, action="approval.asked", account_id=admin.account_id, data=data)
-    return approval_id
-
-
-def top_ups_wait(hub: Hub, admin: Principal, request: TopUpRequest) -> Callable[[Tx], str] | None:
-    """How a top-up is kept for a second administrator; None where the operator does not want that."""
-    if "top-ups" not in hub.settings.two_person_kinds():
-        return None
-    clock, text = hub.clock, request.model_dump_json()
-    return lambda tx: ask(tx, clock, admin, kind=TOP_UP, request=text)
-
-
-def grants_wait(hub: Hub, admin: Principal) -> Callable[[Tx, str, str], str] | None:
-    """The same for what a new account begins with: else one administrator makes credits by making accounts."""
-    amount = starting_credits.for_newcomers(hub)
-    if "top-ups" not in hub.settings.two_person_kinds() or not amount:
-        return None
-    clock = hub.clock
-
-    def wait(tx: Tx, account_id: str, name: str) -> str:
-        request = {"account_id": account_id, "name": name, "amount": amount}
-        return ask(tx, clock, admin, kind=GRANT, request=json.dumps(request))
-
-    return wait
 
 
 async def pending(hub: Hub, admin: Principal) -> ApprovalList:

@@ -6,11 +6,12 @@ from typing import Annotated
 
 from fastapi import Body
 
+from computepool.hub.approvals import approvals
 from computepool.hub.http.dependencies import Admin, HubDep, IdPath
 from computepool.hub.http.guard import guarded
 from computepool.hub.http.openapi import examples
 from computepool.hub.http.openapi.problems import refuses
-from computepool.hub.identity import approvals, role_change
+from computepool.hub.identity import roles
 from computepool.protocol.accounts import (
     AccountView,
     ApprovalList,
@@ -33,7 +34,7 @@ async def set_roles(
     admin: Admin,
     hub: HubDep,
 ) -> AccountView:
-    return await role_change.change(hub, admin, account_id, request=body)
+    return await roles.change(hub, admin, account_id, request=body)
 
 
 @router.get("/approvals", summary="What waits for a second administrator")
