@@ -9,21 +9,19 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from computepool.core.jobs.lifecycle import JobState, Outcome, Reason, may_become
-from computepool.core.placement.backlog import Backlog
 from computepool.hub.app import build_hub
 from computepool.hub.db import event_rows
 from computepool.hub.db.event_rows import EventRow
 from computepool.hub.db.session import Connection, Store, Tx
 from computepool.hub.identity.access import NodePrincipal, Principal
-from computepool.hub.jobs import attempt_rows, jobs
+from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.attempt_rows import NamedAttempt
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.memory.registry import Registry
 from computepool.hub.scheduling import leases
-from computepool.hub.scheduling.dispatch import Dispatcher
 from computepool.hub.settings import Settings
-from computepool.hub.settlement import settle
+from computepool.hub.settlement import cancel, settle
 from computepool.hub.snapshot import take
 from computepool.protocol.nodes.nodes import CompleteRequest, Report, signed_text
 from computepool.protocol.tokens import b64, public_text
@@ -98,9 +96,7 @@ class Bench:
             self.hub,
             store=Store(self.settings.url, clock=self.clock, hub_id=self.hub.hub_id),
             registry=Registry(self.settings.lease_rules()),
-            backlog=Backlog(),
         )
-        self.hub.dispatcher = Dispatcher(self.hub)
         await self.start()
 
     async def stop(self) -> None:
@@ -154,7 +150,7 @@ class Bench:
         await leases.expire_overdue(self.hub)
 
     async def cancel(self, job_id: str) -> None:
-        await jobs.cancel(self.hub, self.submitter, job_id)
+        await cancel.cancel(self.hub, self.submitter, job_id)
 
     async def pictures(self, job_ids: Iterable[str]) -> list[Picture]:
         wanted = list(job_ids)

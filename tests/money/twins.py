@@ -15,7 +15,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import Row, select
 
 from computepool.core.money.pricing import Zone
-from computepool.core.placement.backlog import Backlog
 from computepool.core.resources import NodeState
 from computepool.hub.app import build_hub
 from computepool.hub.context import Hub
@@ -28,6 +27,7 @@ from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.identity.idempotency import Remembered
 from computepool.hub.jobs import jobs
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.queue import Queue
 from computepool.hub.memory.registry import Registry
 from computepool.hub.money import credits as money
 from computepool.hub.money import holds, new_accounts
@@ -36,7 +36,7 @@ from computepool.hub.observability.invariants import check_all
 from computepool.hub.scheduling import leases
 from computepool.hub.scheduling.dispatch import Dispatcher
 from computepool.hub.settings import Settings
-from computepool.hub.settlement import settle
+from computepool.hub.settlement import cancel, settle
 from computepool.hub.settlement.verification import recheck_rows
 from computepool.protocol.accounts import AccountRequest
 from computepool.protocol.jobs.jobs import SubmitReply, SubmitRequest
@@ -93,10 +93,8 @@ class Twin:
             hub_id=hub_id,
             store=store,
             registry=Registry(self.settings.lease_rules()),
-            backlog=Backlog(),
             uses={},
         )
-        self.hub.dispatcher = Dispatcher(self.hub)
         self.hub.registry.fleet.set_prices(self.hub.market)
         await self.start()
 
@@ -137,7 +135,7 @@ class Twin:
     async def lease(self, node: Node) -> list[Row[*tuple[Any, ...]]]:
         """The dispatcher's own round, with this node alone in the pool. Returns the new attempts."""
         hub, id_ = self.hub, node.principal.node_id
-        hub.backlog = Backlog()
+        hub.queue = Queue(hub.store, hub.clock, hub.specs, most=hub.settings.backlog_max)
         described = profile(name=id_, cores=CORES, ram_mb=10**6, disk_mb=10**6, region=node.region)
         session = hub.registry.on_node_seen(
             described.node_profile(node_id=id_, owner=node.principal.owner),
@@ -150,7 +148,7 @@ class Twin:
         hub.registry.refresh(session, hub.now_ms())
         dispatcher = Dispatcher(hub)
         try:
-            await dispatcher.load(since_ms=0)
+            await hub.queue.load_all()
             await dispatcher.rounds()
             given = list(session.attempts)
         finally:
@@ -165,7 +163,7 @@ class Twin:
         return [answer.verdict.value for answer in reply.answers]
 
     async def cancel(self, who: Principal, job_id: str) -> str:
-        view = await jobs.cancel(self.hub, who, job_id)
+        view = await cancel.cancel(self.hub, who, job_id)
         return view.state.value
 
     async def expire(self) -> None:

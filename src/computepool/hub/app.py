@@ -16,7 +16,6 @@ from starlette.routing import BaseRoute
 
 from computepool.core.errors import Unavailable
 from computepool.core.money.market import Market
-from computepool.core.placement.backlog import Backlog
 from computepool.hub.approvals import routes as approval_routes
 from computepool.hub.artifacts import routes as artifact_routes
 from computepool.hub.artifacts.storage.choice import make_blobs
@@ -92,20 +91,17 @@ def build_hub(settings: Settings, clock: Clock) -> Hub:
     registry = Registry(settings.lease_rules())
     prices_now = Market(load_table(store, settings.economy, convert=settings.economy_convert))
     registry.fleet.set_prices(prices_now)
-    hub = Hub(
+    return Hub(
         hub_id=hub_id,
         settings=settings,
         clock=clock,
         store=store,
         registry=registry,
-        backlog=Backlog(),
         signals=Signals(),
         secrets=load_secrets(store, clock),
         blobs=make_blobs(settings),
         market=prices_now,
     )
-    hub.dispatcher = Dispatcher(hub)
-    return hub
 
 
 def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
@@ -213,25 +209,25 @@ async def running(
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     hub.store.start()
     await in_thread(hub, hub.blobs.claim, hub.secrets.digest("artifacts"))
-    dispatcher, authenticator = hub.dispatcher, Authenticator(hub)
+    dispatcher, authenticator = Dispatcher(hub), Authenticator(hub)
     hub.store.on_commit = lambda topics: cache_sync.own_commit(hub, authenticator, topics)
     hub.store.on_closing = collector.close
     hub.store.on_reputation = lambda changed: reputation.follow(hub, changed)
     hub.store.on_submitter_reputation = lambda changed: submitter_reputation.follow(hub, changed)
-    others = cache_sync.OtherHubs(hub, dispatcher, authenticator)
+    others = cache_sync.OtherHubs(hub, authenticator)
     listener = Listener(hub.settings.url, hub_id=hub.hub_id, heard=others.heard)
     await leases.on_boot(hub)
     await market_service.load(hub)
     await submitter_reputation.refresh(hub)
     await verification.load_varying(hub)
     await known_nodes.refresh(hub)
-    await dispatcher.load(since_ms=0)
+    await hub.queue.load_all()
     on_ready(hub, (dispatcher, authenticator))
     listener.start()
     duties = [
         dispatch_loop.run(hub, dispatcher),
         follow_loop.run(others),
-        *upkeep_loop.duties(hub, dispatcher, authenticator),
+        *upkeep_loop.duties(hub, authenticator),
     ]
     tasks = [asyncio.create_task(duty) for duty in duties]
     logger.info("hub.started: %s", hub.hub_id)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from computepool.core.fleet.fleet import Fleet
 from computepool.core.money.market import Market
 from computepool.core.money.run_times import RunTimes
 from computepool.core.money.terms import Ceilings
-from computepool.core.placement.backlog import Backlog
-from computepool.core.resources import Requirements
 from computepool.core.trust.relative_speed import Peers, TimedRun
 from computepool.core.trust.ties import Program, Ties
 from computepool.hub.artifacts.storage.base import Blobs
@@ -22,60 +18,21 @@ from computepool.hub.clock import Clock
 from computepool.hub.db.session import Store
 from computepool.hub.db.signals import Signals
 from computepool.hub.identity.hub_secrets import Secrets
-from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.queue import Queue
+from computepool.hub.jobs.run_lengths import RunLengths
+from computepool.hub.jobs.specs import SpecCache
 from computepool.hub.memory.live_view import MeshMemory, Watched
 from computepool.hub.memory.loop_health import LoopHealth
 from computepool.hub.memory.registry import Registry
 from computepool.hub.memory.submitters import Submitters
 from computepool.hub.settings import Settings
 from computepool.protocol.health import CheckView
-from computepool.protocol.jobs.jobs import JobSpec
 from computepool.protocol.money.credits import LeaderboardView
 from computepool.protocol.money.market import MarketChart
 
-if TYPE_CHECKING:
-    from computepool.hub.scheduling.dispatch import Dispatcher
-
-_SPECS_CACHED = 10_000
 _BLOB_THREADS = 16
 #: Fewer than there are threads for reading, so that everything else can be read meanwhile.
 _SEARCHES_MAX = 2
-
-
-@dataclass(frozen=True, slots=True)
-class KnownSpec:
-    digest: str
-    body: str
-    spec: JobSpec
-    requirements: Requirements
-
-
-class SpecCache:
-    """Specs are immutable and named by their digest, so a cached one is never stale."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._known: OrderedDict[str, KnownSpec] = OrderedDict()
-
-    def add(self, digest: str, body: str, spec: JobSpec) -> KnownSpec:
-        known = KnownSpec(digest, body, spec, spec.requirements())
-        self._known[digest] = known
-        while len(self._known) > _SPECS_CACHED:
-            self._known.popitem(last=False)
-        return known
-
-    def peek(self, digest: str) -> KnownSpec | None:
-        return self._known.get(digest)
-
-    async def load(self, digests: Iterable[str]) -> dict[str, KnownSpec]:
-        wanted = set(digests)
-        found = {digest: self._known[digest] for digest in wanted if digest in self._known}
-        missing = wanted - found.keys()
-        if missing:
-            bodies = await self._store.read(lambda connection: job_rows.get_specs(connection, missing))
-            for digest, body in bodies.items():
-                found[digest] = self.add(digest, body, JobSpec.model_validate_json(body))
-        return found
 
 
 @dataclass(slots=True, kw_only=True)
@@ -130,13 +87,13 @@ class Hub:
     clock: Clock
     store: Store
     registry: Registry
-    backlog: Backlog
     signals: Signals
     secrets: Secrets
     blobs: Blobs
     market: Market
-    dispatcher: Dispatcher = field(init=False)  #: set where both are made
     specs: SpecCache = field(init=False)
+    queue: Queue = field(init=False)
+    run_lengths: RunLengths = field(default_factory=RunLengths)
     submitters: Submitters = field(init=False)
     uses: dict[str, Use] = field(default_factory=dict)  #: by account, for its quotas
     ceilings: Ceilings = field(default_factory=Ceilings)  #: of jobs that name none
@@ -192,6 +149,7 @@ class Hub:
 
     def __post_init__(self) -> None:
         self.specs = SpecCache(self.store)
+        self.queue = Queue(self.store, self.clock, self.specs, most=self.settings.backlog_max)
         self.submitters = Submitters(self.clock)
         self.loop_health = LoopHealth(self.clock)
         self.started_at_ms = self.clock.now_ms()

@@ -15,10 +15,11 @@ from computepool.core.money.pricing import PriceTable
 from computepool.core.money.run_times import RunTimes
 from computepool.core.trust.ties import Program, Ties
 from computepool.hub.clock import Clock
-from computepool.hub.context import Hub, SpecCache, StorageUsage
+from computepool.hub.context import Hub, StorageUsage
 from computepool.hub.db.session import Tx
 from computepool.hub.identity.access import POOL_ACCOUNT
 from computepool.hub.identity.hub_secrets import Secrets
+from computepool.hub.jobs.specs import SpecCache
 from computepool.hub.settings import Settings
 
 T = TypeVar("T")

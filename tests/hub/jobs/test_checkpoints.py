@@ -18,6 +18,7 @@ from computepool.core.money.pricing import charge_of
 from computepool.core.trust.verification import PPM
 from computepool.hub.main import check
 from computepool.hub.scheduling import leases
+from computepool.hub.settlement import after_commit
 from computepool.hub.settlement.verification import sampling
 from computepool.hub.snapshot import take
 from computepool.protocol.nodes.nodes import Grant
@@ -83,7 +84,7 @@ async def lost(hub: HubDouble, attempt_id: str) -> None:
             tx, take(hub.hub), attempt_ids=[attempt_id], reason=Reason.NODE_RESTARTED
         )
     )
-    await hub.dispatcher.follow(effects)
+    await after_commit.follow(hub.hub, effects)
 
 
 def others(nodes: list[NodeDouble], *but: NodeDouble) -> list[NodeDouble]:

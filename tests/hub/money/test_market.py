@@ -143,7 +143,7 @@ async def test_a_job_starts_when_the_price_falls_to_its_ceiling(pool: HubDouble)
         "Waiting: it pays at most 5.00/h, and the price is 5.60/h in cpu/in; with --max-price 5.60 it could start now on 1 node."
     )
     await tick(pool, times=3)  # 5 % each
-    pool.dispatcher.kick()
+    pool.hub.queue.kick()
     node.sign_in()
     [grant] = await node.take()
     assert grant.job_id == job_id

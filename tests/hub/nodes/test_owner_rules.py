@@ -36,7 +36,7 @@ async def why(client: httpx2.AsyncClient, job_id: str) -> dict[str, Any]:
 
 async def starts(hub: HubDouble, node: NodeDouble) -> list[str]:
     """The jobs that the node is given when it asks."""
-    hub.dispatcher.kick()
+    hub.hub.queue.kick()
     for _ in range(3):
         grants = (await node.poll(wait_ms=50)).grants
         for grant in grants:

@@ -56,7 +56,7 @@ def held(hub: HubDouble, node: NodeDouble) -> int | None:
 
 
 async def stays_away(hub: HubDouble, node: NodeDouble) -> bool:
-    hub.dispatcher.kick()
+    hub.hub.queue.kick()
     return not any([(await node.poll(wait_ms=50)).grants for _ in range(3)])
 
 

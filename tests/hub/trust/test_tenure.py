@@ -151,7 +151,7 @@ async def test_a_new_owner_holds_few_jobs_of_others_at_once_and_more_with_every_
         assert (await known(pia, nodes[0]))["exposure_cap"] == 50 * CREDIT
         await judged(hub, nodes[1], VERIFIED_ACTION)
         assert (await known(pia, nodes[1]))["exposure_cap"] == 100 * CREDIT
-        hub.dispatcher.kick()  # as after every report
+        hub.hub.queue.kick()  # as after every report
         grants = [await node.poll(wait_ms=50) for node in nodes]
         assert sum(len(reply.grants) for reply in grants) == 3
 

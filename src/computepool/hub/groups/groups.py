@@ -24,7 +24,7 @@ from computepool.hub.jobs.transitions import Effects, Settlement
 from computepool.hub.nodes import group_homes
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.notifications import rows as webhook_rows
-from computepool.hub.settlement import follow_ups
+from computepool.hub.settlement import after_commit, follow_ups
 from computepool.hub.snapshot import Snapshot, write
 from computepool.protocol.jobs.groups import GroupPage, GroupRequest, GroupView, ResultPage
 from computepool.protocol.jobs.jobs import JobResult
@@ -264,7 +264,7 @@ async def cancel(hub: Hub, principal: Principal, group_id: str) -> GroupView:
         for start in range(0, len(job_ids), _CANCEL_BATCH):
             batch = job_ids[start : start + _CANCEL_BATCH]
             unit = partial(_cancel_batch, job_ids=batch, by=principal)
-            await hub.dispatcher.follow(await write(hub, unit))
+            await after_commit.follow(hub, await write(hub, unit))
     while await hub.store.write(lambda tx: _fail_keys(tx, group_id, principal)):
         pass
     return await get(hub, principal, group_id)

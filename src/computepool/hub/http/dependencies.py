@@ -15,7 +15,6 @@ from computepool.hub.http.rate_limit import guessing, take_request
 from computepool.hub.identity.access import Action, NodePrincipal, Principal, Scope, check_action, scope_for
 from computepool.hub.identity.idempotency import Remembered
 from computepool.hub.identity.sign_in import Authenticator
-from computepool.hub.scheduling.dispatch import Dispatcher
 from computepool.hub.settings import Settings
 
 COOKIE = "computepool_session"
@@ -40,11 +39,6 @@ _CALLER = "computepool.caller"
 async def get_hub(request: Request) -> Hub:
     hub: Hub = request.app.state.hub
     return hub
-
-
-async def get_dispatcher(request: Request) -> Dispatcher:
-    dispatcher: Dispatcher = request.app.state.dispatcher
-    return dispatcher
 
 
 def get_authenticator(request: Request) -> Authenticator:
@@ -224,7 +218,6 @@ def for_body(base: Remembered, principal: Principal, body: bytes) -> Remembered:
 
 
 HubDep = Annotated[Hub, Depends(get_hub)]
-DispatcherDep = Annotated[Dispatcher, Depends(get_dispatcher)]
 Anyone = Annotated[Principal | None, Depends(Allow(Action.ANYONE))]
 SignedIn = Annotated[Principal, Depends(Allow(Action.SIGNED_IN))]
 #: Anybody signed in, with a key that is meant for this: for routes that change something, or only look although they POST.

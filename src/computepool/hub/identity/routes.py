@@ -59,7 +59,7 @@ async def hub_info(principal: Anyone, hub: HubDep) -> HubInfo:
         time_ms=hub.now_ms(),
         nodes_online=hub.registry.online(hub.now_ms()),
         nodes=await queries.enrolled(hub),
-        queued=len(hub.backlog),
+        queued=len(hub.queue.backlog),
         running=running,
         account=account,
         mesh_version=hub.settings.mesh_version,

@@ -23,21 +23,19 @@ from computepool.hub.groups import collector
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
 from computepool.hub.identity.idempotency import Remembered, once
-from computepool.hub.jobs import attempt_rows, dependency_rows, quotas, transitions, views
+from computepool.hub.jobs import attempt_rows, dependency_rows, quotas, views
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.attempt_rows import NamedAttempt
 from computepool.hub.jobs.rows import FullJobRow, JobRow
 from computepool.hub.jobs.running import checkpoint_rows, checkpoints, child_rows
 from computepool.hub.jobs.running.child_rows import ChildJob
-from computepool.hub.jobs.transitions import Effects, Settlement
 from computepool.hub.lookup import name_rows
 from computepool.hub.money import holds, quotes
 from computepool.hub.money.quotes import Terms
 from computepool.hub.scheduling import feasibility
-from computepool.hub.settlement import follow_ups
 from computepool.hub.settlement.verification import comparators, rechecks, verification
 from computepool.hub.settlement.verification.comparators import RequestedComparison
-from computepool.hub.snapshot import Snapshot, take, write
+from computepool.hub.snapshot import Snapshot, take
 from computepool.protocol.jobs.checkpoints import CheckpointDetail
 from computepool.protocol.jobs.filters import JobFilter
 from computepool.protocol.jobs.jobs import (
@@ -45,7 +43,6 @@ from computepool.protocol.jobs.jobs import (
     JobDetail,
     JobPage,
     JobResult,
-    JobView,
     SubmitReply,
     SubmitRequest,
     spec_digest,
@@ -319,7 +316,7 @@ class _Submission:
 _Row = TypeVar("_Row", bound=JobRow)
 
 
-def _owned(principal: Principal, row: _Row | None) -> _Row:
+def owned(principal: Principal, row: _Row | None) -> _Row:
     access.check_owner(principal, row.account_id if row is not None else None, what="job")
     assert row is not None
     return row
@@ -330,7 +327,7 @@ async def get(hub: Hub, principal: Principal, job_id: str, *, wait_ms: int, seen
     deadline_ms = hub.now_ms() + wait_ms
     while True:
         with hub.signals.watch(f"job:{job_id}") as watch:
-            row = _owned(
+            row = owned(
                 principal, await hub.store.read(lambda connection: job_rows.get_job(connection, job_id))
             )
             left_ms = deadline_ms - hub.now_ms()
@@ -354,7 +351,7 @@ _Found: TypeAlias = tuple[
 
 async def _detail(hub: Hub, principal: Principal, job_id: str) -> JobDetail:
     def load(connection: Connection) -> _Found:
-        row = _owned(principal, job_rows.get_job(connection, job_id))
+        row = owned(principal, job_rows.get_job(connection, job_id))
         return (
             row,
             dependency_rows.get(connection, job_id),
@@ -391,7 +388,7 @@ def _checkpoint(connection: Connection, row: JobRow) -> CheckpointView | None:
 async def checkpoint(hub: Hub, principal: Principal, job_id: str) -> CheckpointDetail:
     """Where the job goes on from, with the files: the submitter may fetch them."""
     row = await hub.store.read(lambda connection: job_rows.get_job(connection, job_id))
-    _owned(principal, row)
+    owned(principal, row)
     kept = await hub.store.read(lambda connection: checkpoint_rows.get(connection, job_id))
     if kept is None:
         raise NotFound("This job has no checkpoint: it saved none yet, or it is over.")
@@ -399,14 +396,14 @@ async def checkpoint(hub: Hub, principal: Principal, job_id: str) -> CheckpointD
 
 
 async def check_visible(hub: Hub, principal: Principal, job_id: str) -> None:
-    _owned(principal, await hub.store.read(lambda connection: job_rows.get_job(connection, job_id)))
+    owned(principal, await hub.store.read(lambda connection: job_rows.get_job(connection, job_id)))
 
 
 async def result(hub: Hub, principal: Principal, job_id: str, *, wait_ms: int) -> JobResult:
     deadline_ms = hub.now_ms() + wait_ms
     while True:
         with hub.signals.watch(f"job:{job_id}") as watch:
-            row = _owned(
+            row = owned(
                 principal, await hub.store.read(lambda connection: job_rows.get_job_full(connection, job_id))
             )
             if JobState(row.state) in TERMINAL:
@@ -465,29 +462,3 @@ def _names(connection: Connection, rows: Sequence[JobRow], principal: Principal)
         nodes={row.node_id for row in rows if row.node_id},
         whose=access.scope(principal),
     )
-
-
-# cancelling
-
-
-async def cancel(hub: Hub, principal: Principal, job_id: str) -> JobView:
-    """Cancelling a finished job changes nothing and says how it ended."""
-
-    def unit(tx: Tx, snapshot: Snapshot) -> tuple[JobRow, Settlement]:
-        effects = Effects()
-        row = _owned(principal, job_rows.lock_jobs(tx, [job_id]).get(job_id))
-        if JobState(row.state) not in TERMINAL:
-            transitions.finish(
-                tx,
-                row,
-                JobState.CANCELLED,
-                actor=principal.account_id,
-                reason=Reason.CANCELLED_BY_USER,
-                effects=effects,
-            )
-            row = job_rows.get_job(tx.connection, job_id) or row
-        return row, follow_ups.follow(tx, snapshot, effects)
-
-    row, settlement = await write(hub, unit)
-    await hub.dispatcher.follow(settlement)
-    return views.job_view(row, node_name=None, principal=principal)

@@ -12,7 +12,6 @@ from computepool.core.jobs.lifecycle import JobKind, JobState
 from computepool.hub.context import Hub
 from computepool.hub.http.dependencies import (
     Cursor,
-    DispatcherDep,
     HubDep,
     IdPath,
     IdQuery,
@@ -39,7 +38,7 @@ from computepool.hub.jobs import jobs, resubmit
 from computepool.hub.jobs.running import logs
 from computepool.hub.nodes import mesh_version
 from computepool.hub.scheduling import explanations, queue_view
-from computepool.hub.scheduling.dispatch import Dispatcher
+from computepool.hub.settlement import cancel
 from computepool.protocol.jobs.checkpoints import CheckpointDetail
 from computepool.protocol.jobs.filters import JobFilter
 from computepool.protocol.jobs.jobs import (
@@ -85,7 +84,7 @@ async def submitted(
     take_submission(request, principal.account_id)
     state = request.app.state
     remembered = for_body(key, principal, sent)
-    return await accept(state.hub, principal, body, dispatcher=state.dispatcher, remembered=remembered)
+    return await accept(state.hub, principal, body, remembered=remembered)
 
 
 async def accept(
@@ -93,7 +92,6 @@ async def accept(
     principal: Principal,
     body: SubmitRequest,
     *,
-    dispatcher: Dispatcher,
     remembered: Remembered,
     admit: jobs.Admit | None = None,
 ) -> SubmitReply:
@@ -108,7 +106,7 @@ async def accept(
     if not fresh:
         return reply  # the jobs may be anywhere by now, and must not be put into the queue again
     if not body.after:
-        dispatcher.submitted(
+        hub.queue.submitted(
             reply.job_ids,
             spec_digest=spec_digest(body.spec.body()),
             account_id=principal.account_id,
@@ -116,7 +114,7 @@ async def accept(
             ceiling=reply.max_price,
         )
     else:
-        await dispatcher.load()
+        await hub.queue.load()
     return reply
 
 
@@ -221,7 +219,7 @@ async def get_logs(
     responses=refuses(404),
 )
 async def cancel_job(job_id: IdPath, principal: MaySubmit, hub: HubDep) -> JobView:
-    return await jobs.cancel(hub, principal, job_id)
+    return await cancel.cancel(hub, principal, job_id)
 
 
 @router.post(
@@ -236,14 +234,13 @@ async def run_again(
     job_id: IdPath,
     principal: Submitter,
     hub: HubDep,
-    dispatcher: DispatcherDep,
     key: RememberedDep,
     body: Annotated[AgainRequest, Body(openapi_examples=examples.AGAIN)] = _SAME_TERMS,
 ) -> SubmitReply:
     take_submission(request, principal.account_id)
     remembered = for_body(key, principal, await request.body())
     wanted = await resubmit.request_for(hub, principal, job_id, asked=body)
-    return await accept(hub, principal, wanted, dispatcher=dispatcher, remembered=remembered)
+    return await accept(hub, principal, wanted, remembered=remembered)
 
 
 @router.get(

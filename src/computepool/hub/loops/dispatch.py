@@ -16,22 +16,22 @@ async def run(hub: Hub, dispatcher: Dispatcher) -> None:
     loop = asyncio.get_running_loop()
     loaded_at = loop.time()
     while True:
-        await _wait(hub, dispatcher)
+        await _wait(hub)
         if loop.time() - loaded_at >= _LOAD_ALL_S:
-            await guarded("dispatch.load_all", dispatcher.load_all)
+            await guarded("dispatch.load_all", hub.queue.load_all)
             loaded_at = loop.time()
-        dispatcher.wanted.clear()
+        hub.queue.changed.clear()
         if not await guarded("dispatch", dispatcher.rounds, health=hub.loop_health):
             await pause_after_failure()
-            dispatcher.kick()
+            hub.queue.kick()
 
 
-async def _wait(hub: Hub, dispatcher: Dispatcher) -> None:
-    due_ms = hub.backlog.next_due_ms()
+async def _wait(hub: Hub) -> None:
+    due_ms = hub.queue.backlog.next_due_ms()
     timeout_s = hub.settings.resync_s if due_ms is None else max(0.0, (due_ms - hub.now_ms()) / 1000)
     try:
         # Not wait_for: on Python 3.11 it loses a cancellation that comes together with the event.
         async with asyncio.timeout(min(timeout_s, hub.settings.resync_s)):
-            await dispatcher.wanted.wait()
+            await hub.queue.changed.wait()
     except TimeoutError:
-        await guarded("dispatch.resync", dispatcher.resync)
+        await guarded("dispatch.resync", hub.queue.resync)

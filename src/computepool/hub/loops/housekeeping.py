@@ -19,7 +19,6 @@ from computepool.hub.money.payouts import payout_rounds
 from computepool.hub.nodes import known_nodes, uptime
 from computepool.hub.notifications import deliveries
 from computepool.hub.scheduling import housekeeping, leases
-from computepool.hub.scheduling.dispatch import Dispatcher
 from computepool.hub.settings import Settings
 from computepool.hub.settlement.verification import probes, unconfirmed
 from computepool.hub.trust import hardware as hardware_service
@@ -28,7 +27,7 @@ from computepool.hub.trust import reputation, submitter_reputation
 _PRUNE_S = 600.0
 
 
-def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> list[Coroutine[Any, Any, None]]:
+def duties(hub: Hub, authenticator: Authenticator) -> list[Coroutine[Any, Any, None]]:
     settings = hub.settings
 
     async def renew() -> None:
@@ -52,7 +51,7 @@ def duties(hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> li
 
     async def price() -> None:
         await spot_prices.tick(hub)
-        dispatcher.kick()  # who waited for another price may start now
+        hub.queue.kick()  # who waited for another price may start now
 
     async def measure() -> None:
         hardware_service.ask_due(hub)

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from computepool.core.errors import Conflict, NotFound
-from computepool.core.fleet.node_status import Departure, NodeStatus, status_sentence
+from computepool.core.fleet.node_status import NodeStatus, status_sentence
 from computepool.core.isolation import Level
-from computepool.core.jobs.lifecycle import Reason
 from computepool.core.placement import explain
 from computepool.core.places import place_of
 from computepool.core.resources import NodeState
@@ -20,15 +19,11 @@ from computepool.core.trust.uptime import Span
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
 from computepool.hub.identity import access, sign_in
-from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import attempt_rows
-from computepool.hub.jobs.transitions import Settlement
 from computepool.hub.nodes import node_status, owner_rules, price_floors, uptime
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.nodes.rows import NodeRow
-from computepool.hub.scheduling import leases
-from computepool.hub.snapshot import Snapshot, write
 from computepool.hub.trust import hardware, hardware_messages, hardware_rows, reputation, reputation_rows
 from computepool.protocol.nodes.nodes import NodeView, NodeWhyRow, NodeWhyView, Profile
 
@@ -125,7 +120,7 @@ async def set_state(hub: Hub, principal: Principal, node_id: str, *, state: Node
 
     def unit(tx: Tx) -> None:
         node_rows.lock_node(tx, node_id)
-        row = _manageable(tx.connection, principal, node_id)
+        row = manageable(tx.connection, principal, node_id)
         if row.state == NodeState.REVOKED:
             raise Conflict("This node was revoked; enrol it again.")
         if (
@@ -144,6 +139,7 @@ async def set_state(hub: Hub, principal: Principal, node_id: str, *, state: Node
 
     await hub.store.write(unit)
     follow_state(hub, node_id, state)
+    hub.queue.kick()
     return await get(hub, principal, node_id)
 
 
@@ -158,49 +154,11 @@ def follow_state(hub: Hub, node_id: str, state: NodeState) -> None:
         hub.registry.on_node_lost(node_id)
 
 
-def _manageable(connection: Connection, principal: Principal, node_id: str) -> NodeRow:
+def manageable(connection: Connection, principal: Principal, node_id: str) -> NodeRow:
     row = node_rows.get_node(connection, node_id)
     access.check_owner(principal, row.account_id if row is not None else None, what="node")
     assert row is not None
     return row
-
-
-async def revoke(hub: Hub, principal: Principal, node_id: str) -> NodeView:
-    """Its key stops working at once; what it held runs elsewhere."""
-
-    def unit(tx: Tx, snapshot: Snapshot) -> Settlement:
-        row = _manageable(tx.connection, principal, node_id)
-        # Whoever has that machine may know the code it joined with, which would let it in again.
-        account_rows.end_join_codes(tx, account_id=row.account_id)
-        return remove(tx, snapshot, node_id, actor=principal.account_id, action="node.revoked")
-
-    settlement = await write(hub, unit)
-    follow_state(hub, node_id, NodeState.REVOKED)
-    await hub.dispatcher.follow(settlement)
-    return await get(hub, principal, node_id)
-
-
-def remove(
-    tx: Tx, snapshot: Snapshot, node_id: str, *, actor: str, action: str, departure: Departure | None = None
-) -> Settlement:
-    """It takes no part any more; its history and what it earned stay."""
-    node_rows.lock_node(tx, node_id)
-    row = node_rows.get_node(tx.connection, node_id)
-    if row is None:
-        raise NotFound("There is no such node.")
-    held = [attempt.id for attempt in attempt_rows.live_attempts(tx.connection, node_id=node_id)]
-    settlement = leases.end_attempts(tx, snapshot, attempt_ids=held, reason=Reason.NODE_ERROR)
-    if node_rows.revoke(tx, node_id, departure=departure):
-        tx.emit(
-            actor=actor,
-            action=action,
-            account_id=row.account_id,
-            node_id=node_id,
-            before=row.state,
-            after=NodeState.REVOKED.value,
-        )
-    tx.touch(f"node:{node_id}", "events", sign_in.KEYS_TOPIC)
-    return settlement
 
 
 async def reconcile(hub: Hub, node_id: str) -> None:
@@ -234,7 +192,7 @@ async def why(hub: Hub, principal: Principal, node_id: str) -> NodeWhyView:
     view = await get(hub, principal, node_id)
     access.check_owner(principal, view.owner, what="node")  # it tells what others have queued
     resting = _not_working(hub, view)
-    rows = [] if resting else explain.explain_node(hub.registry.fleet, node_id, hub.backlog.shapes())
+    rows = [] if resting else explain.explain_node(hub.registry.fleet, node_id, hub.queue.backlog.shapes())
     if resting or not view.status.takes_jobs or view.status is NodeStatus.WORKING:
         sentence = resting or view.sentence
     elif rows:

@@ -1,19 +1,14 @@
-"""Requests of a node about itself, with its own key: whose it is, what it earns, that it stops and that it leaves."""
+"""Requests of a node about itself, with its own key: whose it is, what it earns, and that it stops."""
 
 from __future__ import annotations
 
-from functools import partial
-
 from computepool.core.errors import NotFound
-from computepool.core.fleet.node_status import Departure
-from computepool.core.resources import NodeState
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.memory.registry import NodeSession
-from computepool.hub.nodes import earnings, known_nodes, nodes
+from computepool.hub.nodes import earnings, known_nodes
 from computepool.hub.nodes import rows as node_rows
-from computepool.hub.snapshot import write
 from computepool.protocol.money.market import OwnNodeView
 
 
@@ -24,17 +19,6 @@ async def view(hub: Hub, node: NodePrincipal) -> OwnNodeView:
         raise NotFound("There is no such node.")
     found = await earnings.of_node(hub, node, node.node_id)
     return OwnNodeView(owner_name=row.owner_name, earnings=found)
-
-
-async def leave(hub: Hub, node: NodePrincipal) -> OwnNodeView:
-    """Its key stops working at once, and what it still held runs elsewhere. What it earned stays its owner's."""
-    known = await view(hub, node)
-    node_id, left = node.node_id, Departure.LEFT
-    unit = partial(nodes.remove, node_id=node_id, actor=node_id, action="node.left", departure=left)
-    settlement = await write(hub, unit)
-    nodes.follow_state(hub, node.node_id, NodeState.REVOKED)
-    await hub.dispatcher.follow(settlement)
-    return known
 
 
 async def stop(hub: Hub, session: NodeSession) -> None:

@@ -44,6 +44,7 @@ async def set_(hub: Hub, principal: Principal, node_id: str, *, rules: NodeRules
 
     known = await hub.store.write(unit)
     _push(hub, node_id, known)
+    hub.queue.kick()
     return _view(node_id, known)
 
 

@@ -54,6 +54,7 @@ async def set_default(hub: Hub, principal: Principal, floor: int | None) -> Floo
 
     following = await hub.store.write(unit)
     push(hub, following, floor)
+    hub.queue.kick()
     sentence = _default_sentence(floor, len(following))
     return _view(None, floor=floor, default=floor, nodes=len(following), sentence=sentence)
 
@@ -82,6 +83,7 @@ async def set_node(hub: Hub, principal: Principal, node_id: str, *, floor: int |
     row = await hub.store.write(unit)
     holds = row.owner_floor if floor is None else floor
     push(hub, [node_id], holds)
+    hub.queue.kick()
     session = hub.registry.get(node_id)
     sentence = (
         "The node has a floor; it is offline." if session is None else judge(hub, session.profile, holds)

@@ -13,7 +13,6 @@ from computepool.hub.http.dependencies import (
     Admin,
     Anyone,
     Cursor,
-    DispatcherDep,
     HubDep,
     IdPath,
     Limit,
@@ -31,7 +30,7 @@ from computepool.hub.http.rate_limit import guessing, registrations, seen_from
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.jobs.running import checkpoints, logs
 from computepool.hub.nodes import enrolment, joining, node_list, nodes, own_node, owner_rules
-from computepool.hub.scheduling import node_poll
+from computepool.hub.scheduling import departures, node_poll
 from computepool.hub.settlement import settle as settlement
 from computepool.hub.trust import evidence, hardware, reputation, reviews
 from computepool.protocol.jobs.checkpoints import CheckpointReply, CheckpointReport
@@ -261,7 +260,7 @@ async def get_own_node(node: Node, hub: HubDep) -> OwnNodeView:
     responses=refuses(404),
 )
 async def leave(request: Request, node: Node, hub: HubDep) -> OwnNodeView:
-    view = await own_node.leave(hub, node)
+    view = await departures.leave(hub, node)
     get_authenticator(request).forget()
     return view
 
@@ -321,11 +320,8 @@ async def set_node_rules(
     body: Annotated[NodeRules, Body(openapi_examples=examples.NODE_RULES)],
     principal: MayProvide,
     hub: HubDep,
-    dispatcher: DispatcherDep,
 ) -> NodeRulesView:
-    view = await owner_rules.set_(hub, principal, node_id, rules=body)
-    dispatcher.kick()
-    return view
+    return await owner_rules.set_(hub, principal, node_id, rules=body)
 
 
 @router.post(
@@ -339,11 +335,8 @@ async def set_node_state(
     body: Annotated[NodeStateRequest, Body(openapi_examples=examples.NODE_STATE)],
     principal: MayProvide,
     hub: HubDep,
-    dispatcher: DispatcherDep,
 ) -> NodeView:
-    view = await nodes.set_state(hub, principal, node_id, state=NodeState(body.state))
-    dispatcher.kick()
-    return view
+    return await nodes.set_state(hub, principal, node_id, state=NodeState(body.state))
 
 
 @router.post(
@@ -353,7 +346,7 @@ async def set_node_state(
     responses=refuses(404),
 )
 async def revoke_node(node_id: IdPath, principal: MayProvide, hub: HubDep) -> NodeView:
-    return await nodes.revoke(hub, principal, node_id)
+    return await departures.revoke(hub, principal, node_id)
 
 
 @router.post(
@@ -362,9 +355,8 @@ async def revoke_node(node_id: IdPath, principal: MayProvide, hub: HubDep) -> No
     summary="Take back a node's ban and strikes for wrong results",
     responses=refuses(404),
 )
-async def pardon_node(node_id: IdPath, admin: Admin, hub: HubDep, dispatcher: DispatcherDep) -> NodeView:
+async def pardon_node(node_id: IdPath, admin: Admin, hub: HubDep) -> NodeView:
     await reputation.pardon(hub, admin, node_id)
-    dispatcher.kick()
     return await nodes.get(hub, admin, node_id)
 
 

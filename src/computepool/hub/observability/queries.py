@@ -45,7 +45,7 @@ async def measures(hub: Hub) -> dict[str, int]:
         "jobs_queued": states.get("queued", 0),
         "jobs_leased": states.get("leased", 0),
         "jobs_running": states.get("running", 0),
-        "backlog_delayed": hub.backlog.delayed,
+        "backlog_delayed": hub.queue.backlog.delayed,
         "events_last": await hub.store.read(event_rows.last_event),
         "reports_foreign": hub.odd_reports[odd_reports.FOREIGN],
         "reports_conflicting": hub.odd_reports[odd_reports.CONFLICT],

@@ -13,7 +13,6 @@ from computepool.hub.money import prices
 from computepool.hub.money.prices import PRICES_TOPIC
 from computepool.hub.nodes import group_homes, nodes
 from computepool.hub.nodes.group_homes import HOMES_TOPIC
-from computepool.hub.scheduling.dispatch import Dispatcher
 
 _ANYTHING = "*"
 _NODE = "node:"
@@ -34,8 +33,8 @@ def own_commit(hub: Hub, authenticator: Authenticator, topics: set[str]) -> None
 class OtherHubs:
     """Collects what was heard and works through it at its own pace: a burst of notifications is one round of work."""
 
-    def __init__(self, hub: Hub, dispatcher: Dispatcher, authenticator: Authenticator) -> None:
-        self._hub, self._dispatcher, self._authenticator = hub, dispatcher, authenticator
+    def __init__(self, hub: Hub, authenticator: Authenticator) -> None:
+        self._hub, self._authenticator = hub, authenticator
         self._heard: set[str] = set()
         self._wanted = asyncio.Event()
 
@@ -74,9 +73,9 @@ class OtherHubs:
         if SIGNING_TOPIC in topics or _ANYTHING in topics:
             await hub_keys.reload(self._hub)
         if "queue" in topics or _ANYTHING in topics:
-            await self._dispatcher.load()
+            await self._hub.queue.load()
         here = {session.node_id for session in self._hub.registry.sessions}
         named = {topic.removeprefix(_NODE) for topic in topics if topic.startswith(_NODE)}
         for node_id in sorted(here if _ANYTHING in topics else here & named):
             await nodes.reconcile(self._hub, node_id)
-        self._dispatcher.kick()
+        self._hub.queue.kick()

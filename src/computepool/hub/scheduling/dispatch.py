@@ -8,7 +8,7 @@ reservation, a *lane*, and run on it one after the other, so that the trip to th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -20,29 +20,18 @@ from computepool.core.placement.choice import chosen_by_pool
 from computepool.core.placement.exploration import Explorer
 from computepool.core.placement.gates import could_run, still_agreed
 from computepool.core.resources import Shape
-from computepool.hub.artifacts import storage_quota
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
-from computepool.hub.jobs.rows import LeasedJob, QueuedJob
+from computepool.hub.jobs.rows import LeasedJob
 from computepool.hub.jobs.running import checkpoints
 from computepool.hub.jobs.running.checkpoint_rows import CheckpointRow
-from computepool.hub.jobs.transitions import NOTHING, Settlement
 from computepool.hub.memory.registry import Lane
-from computepool.hub.memory.shapes import shape_of
-from computepool.hub.nodes import rows as node_rows
 from computepool.hub.scheduling.grants import grant_of
-from computepool.protocol.nodes.nodes import Report
 
-_RUNTIME_WEIGHT = 0.2
-_RUNTIMES_MAX = 10_000
 #: With more shapes than this in the queue, one of them surely wants the node: not worth finding out which.
 _SHAPES_COMPARED_MAX = 32
-#: A job read back late (another hub's clock, a slow commit) is still found by looking this far behind: a little when
-#: another hub says so, more now and then, and at everything once in a while.
-_OVERLAP_MS = 1_000
-_OVERLAP_SLOW_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,134 +64,19 @@ class _Place:
 class Dispatcher:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._spec_of: dict[str, str] = {}  #: job → spec digest, for those in the backlog
-        self._runtime_ms: dict[str, float] = {}  #: spec digest → how long its jobs run
+        self._queue, self._backlog = hub.queue, hub.queue.backlog
         self._lanes: dict[str, Lane] = {}  #: short-job lanes that may be topped up
-        self._synced_ms = 0
         share = hub.settings.explore_share
         seed = int.from_bytes(hub.clock.entropy(8), "big")
         self._explorer = Explorer(Random(seed), share) if share else None
-        self.wanted = asyncio.Event()
-
-    def kick(self) -> None:
-        self.wanted.set()
-
-    # feeding the backlog
-
-    async def resync(self) -> None:
-        """Under notifications: what is younger than the last look, and what was committed late."""
-        await self.load(since_ms=self._synced_ms - _OVERLAP_SLOW_MS)
-
-    async def load_all(self) -> None:
-        """The safety net under notifications and memory: now and then, whatever happened."""
-        await self.load(since_ms=0)
-
-    async def load(self, *, since_ms: int | None = None) -> None:
-        """Read queued jobs back from the store: after a start, or when another hub queued some."""
-        started_ms, limit = self._hub.now_ms(), self._hub.settings.backlog_max
-        if len(self._hub.backlog) >= limit:
-            return
-        begin_ms = self._synced_ms - _OVERLAP_MS if since_ms is None else since_ms
-        rows = await self._hub.store.read(
-            lambda connection: job_rows.list_queued(connection, since_ms=begin_ms, limit=limit)
-        )
-        await self.add(rows)
-        self._synced_ms = started_ms if len(rows) < limit else rows[-1].queued_at_ms
-
-    async def add(self, rows: Iterable[QueuedJob]) -> None:
-        fresh = [row for row in rows if row.id not in self._hub.backlog]
-        specs = await self._hub.specs.load({row.spec_digest for row in fresh})
-        pins = {row.pinned for row in fresh if row.pinned}
-        owners = await self._hub.store.read(lambda c: node_rows.owners(c, pins)) if pins else {}
-        now_ms = self._hub.now_ms()
-        for row in fresh:
-            shape = shape_of(
-                specs[row.spec_digest].requirements,
-                row.shown_account,
-                ceiling=row.ceiling,
-                avoid_node=row.avoid_node,
-                avoid_owners=row.avoid_owners,
-                pinned=row.pinned,
-                own=owners.get(row.pinned) == row.shown_account,
-            )
-            self._spec_of[row.id] = row.spec_digest
-            self._hub.backlog.add(
-                row.id, shape, priority=row.priority, age_key=f"{row.queued_at_ms:015d}{row.id}"
-            )
-            if row.ready_at_ms > now_ms:
-                self._hub.backlog.delay(row.id, row.ready_at_ms)
-        if fresh:
-            self.kick()
-
-    def submitted(
-        self, job_ids: Sequence[str], *, spec_digest: str, account_id: str, priority: int, ceiling: int
-    ) -> None:
-        """The common case needs no second look at the store."""
-        known = self._hub.specs.peek(spec_digest)
-        if known is None or len(self._hub.backlog) >= self._hub.settings.backlog_max:
-            return  # the periodic load finds them
-        shape = shape_of(known.requirements, account_id, ceiling=ceiling)
-        age = f"{self._hub.now_ms():015d}"
-        for job_id in job_ids:
-            if job_id not in self._hub.backlog:
-                self._spec_of[job_id] = spec_digest
-                self._hub.backlog.add(job_id, shape, priority=priority, age_key=age + job_id)
-        self.kick()
-
-    async def follow(self, settlement: Settlement) -> None:
-        """Bring memory in step with what a transaction came to: the one place for it, after the commit."""
-        if settlement is NOTHING:
-            return
-        for node_id, attempt_id in settlement.over:
-            self._hub.registry.drop(node_id, attempt_id)
-        for job_id in settlement.finished:
-            self.forget(job_id)
-        for node_id, attempt_id in settlement.ended:
-            self._hub.registry.cancel(node_id, attempt_id)
-        for node_id, until_ms in settlement.resting.items():
-            self._hub.registry.rest(node_id, until_ms, now_ms=self._hub.now_ms())
-        hub = self._hub
-        if settlement.varying:  # else a copy for nothing
-            hub.varying |= settlement.varying
-        for program, owners in settlement.ties:
-            hub.ties = hub.ties.note(program, owners)
-        for digest, run in settlement.timed:
-            hub.run_times = hub.run_times.note(digest, run)
-        storage_quota.follow(hub, settlement.storage)
-        if settlement.requeued:
-            rows = await self._hub.store.read(
-                lambda connection: job_rows.get_queued(connection, settlement.requeued)
-            )
-            await self.add(rows)
-        self.kick()
-
-    def forget(self, job_id: str) -> None:
-        self._spec_of.pop(job_id, None)
-        self._hub.backlog.remove(job_id)
-
-    def learn(self, node_id: str, reports: Sequence[Report]) -> None:
-        """How long such jobs run, while it is known what the node holds."""
-        session = self._hub.registry.get(node_id)
-        for report in reports:
-            attempt = session.attempts.get(report.attempt_id) if session is not None else None
-            if attempt is not None and report.reason is Reason.COMPLETED:
-                self._learn(attempt.grant.spec, float(report.ran_ms))
-
-    def _learn(self, digest: str, ran_ms: float) -> None:
-        before = self._runtime_ms.get(digest)
-        if before is None and len(self._runtime_ms) >= _RUNTIMES_MAX:
-            self._runtime_ms.clear()
-        self._runtime_ms[digest] = ran_ms if before is None else before + _RUNTIME_WEIGHT * (ran_ms - before)
 
     def _depth(self, digest: str) -> int:
         """How many such jobs one lane may hold: one until we know them, then as many as fit the named amount of work."""
-        known_ms = self._runtime_ms.get(digest)
+        known_ms = self._hub.run_lengths.of(digest)
         if known_ms is None:
             return 1
         settings = self._hub.settings
         return max(1, min(settings.lane_depth_max, int(settings.lane_work_ms / max(known_ms, 0.1))))
-
-    # one round
 
     async def rounds(self) -> None:
         more = True
@@ -217,10 +91,10 @@ class Dispatcher:
 
     async def _place(self) -> bool:
         hub = self._hub
-        hub.backlog.release_due(hub.now_ms())
+        self._backlog.release_due(hub.now_ms())
         places = self._new_lanes() + self._top_up()
         if not places:
-            return hub.backlog.unfinished(hub.registry.fleet)
+            return self._backlog.unfinished(hub.registry.fleet)
         try:
             leased, kept = await hub.store.write(
                 partial(
@@ -233,18 +107,18 @@ class Dispatcher:
             self._undo(places)
             raise
         self._hand_over(places, leased, kept)
-        return len(hub.backlog) > 0
+        return len(self._backlog) > 0
 
     def _new_lanes(self) -> list[_Place]:
         places: list[_Place] = []
-        for job_id, placement in self._hub.backlog.take(
+        for job_id, placement in self._backlog.take(
             self._hub.registry.fleet, self._hub.settings.dispatch_batch_max, self._explorer
         ):
             lane = Lane(
                 id=f"{self._hub.hub_id}-{next(self._hub.registry.lane_numbers)}",
                 node_id=placement.node_id,
                 owner=self._hub.registry.fleet.profile(placement.node_id).owner,
-                shape=self._hub.backlog.shape_of(job_id),
+                shape=self._backlog.shape_of(job_id),
                 reservation=placement.reservation,
                 since_ms=self._hub.now_ms(),
             )
@@ -253,17 +127,17 @@ class Dispatcher:
                 lane.narrow = not chosen_by_pool(self._hub.registry.fleet, lane.shape)
             places.append(_Place(job_id, lane, offer))
             # A lane counts as one job in what its owner may hold: all of it together is paid for its time alone.
-            depth = 1 if newcomer else self._depth(self._spec_of.get(job_id, ""))
+            depth = 1 if newcomer else self._depth(self._queue.spec_of(job_id))
             if depth > 1:
                 self._lanes[lane.id] = lane
-                more = self._hub.backlog.take_like(lane.shape, depth - 1)
+                more = self._backlog.take_like(lane.shape, depth - 1)
                 places += [_Place(like, lane, offer) for like in more]
         return places
 
     def _top_up(self) -> list[_Place]:
         """Refill half-empty lanes, unless another shape waits for their nodes: a lane must not hold a node for ever."""
         places: list[_Place] = []
-        waiting = self._hub.backlog.shapes() if self._lanes else {}
+        waiting = self._backlog.shapes() if self._lanes else {}
         for lane in list(self._lanes.values()):
             if not lane.attempts and lane.reservation is None:
                 del self._lanes[lane.id]
@@ -276,7 +150,7 @@ class Dispatcher:
             if not self._still_agreed(lane):
                 continue  # the price, or the owner's mind, changed since the lane was opened
             offer = self._offer(lane)
-            more = self._hub.backlog.take_like(lane.shape, depth - len(lane.attempts))
+            more = self._backlog.take_like(lane.shape, depth - len(lane.attempts))
             places += [_Place(job_id, lane, offer) for job_id in more]
         return places
 
@@ -319,7 +193,7 @@ class Dispatcher:
         registry, now_ms = self._hub.registry, self._hub.now_ms()
         woken = set()
         for place in places:
-            self._spec_of.pop(place.job_id, None)
+            self._queue.placed(place.job_id)
             job, session = leased.get(place.job_id), registry.get(place.lane.node_id)
             if job is None or session is None:
                 continue  # lost to another hub; or the node left this instant, and its lease will run out
@@ -341,7 +215,7 @@ class Dispatcher:
 
     def _undo(self, places: Sequence[_Place]) -> None:
         for place in places:
-            self._hub.backlog.restore(place.job_id)
+            self._backlog.restore(place.job_id)
         self._close_unused(places)
 
     def _close_unused(self, places: Sequence[_Place]) -> None:

@@ -41,12 +41,16 @@ async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
         )
     if job.status == views.COMPARING:
         return _plain(hub, job, job.status)
-    ready_at_ms = hub.backlog.ready_at_ms(job_id)
+    ready_at_ms = hub.queue.backlog.ready_at_ms(job_id)
     if ready_at_ms is not None and ready_at_ms > hub.now_ms():
         wait_s = (ready_at_ms - hub.now_ms()) / 1000
         return _plain(hub, job, f"{job.status.capitalize()}; the next try starts in {wait_s:.0f} s.")
     requirements = job.spec.requirements()
-    shape = hub.backlog.shape_of(job_id) if job_id in hub.backlog else shape_of(requirements, job.account_id)
+    shape = (
+        hub.queue.backlog.shape_of(job_id)
+        if job_id in hub.queue.backlog
+        else shape_of(requirements, job.account_id)
+    )
     shape = explain.without_moot_price(hub.registry.fleet, shape)
     if job.reason is Reason.VERIFYING:
         said = _why(hub, explain.explain(hub.registry.fleet, shape))
@@ -58,7 +62,7 @@ async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
             "job_id": job_id,
             "state": job.state,
             "reason": job.reason.value,
-            "ahead": hub.backlog.position(job_id),
+            "ahead": hub.queue.backlog.position(job_id),
         }
     )
 
@@ -80,9 +84,9 @@ def of_queued(hub: Hub, job_ids: Iterable[str]) -> dict[str, str]:
     known: dict[Shape, explain.Explanation] = {}
     found: dict[str, str] = {}
     for job_id in job_ids:
-        if job_id not in hub.backlog or hub.backlog.ready_at_ms(job_id) is not None:
+        if job_id not in hub.queue.backlog or hub.queue.backlog.ready_at_ms(job_id) is not None:
             continue
-        shape = hub.backlog.shape_of(job_id)
+        shape = hub.queue.backlog.shape_of(job_id)
         if shape.avoid_owners:
             continue  # a result is there, and waits for somebody to confirm it: its status says so
         if shape not in known:

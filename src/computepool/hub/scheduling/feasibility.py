@@ -51,8 +51,8 @@ def noted(hub: Hub, jobs: Sequence[AnyJob]) -> list[AnyJob]:
     found = []
     for job in jobs:
         hopeless = False
-        if len(fleet) and job.status == views.FOR_A_NODE and job.id in hub.backlog:
-            shape = hub.backlog.shape_of(job.id)
+        if len(fleet) and job.status == views.FOR_A_NODE and job.id in hub.queue.backlog:
+            shape = hub.queue.backlog.shape_of(job.id)
             key = (shape.requirements, shape.account)
             if key not in known and len(known) < _KINDS_MAX:
                 known[key] = hub.ceilings.is_possible(fleet, key[0], account=key[1], now_ms=hub.now_ms())

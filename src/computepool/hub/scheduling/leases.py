@@ -16,7 +16,7 @@ from computepool.hub.jobs.running import checkpoint_rows
 from computepool.hub.jobs.transitions import Effects, Settlement
 from computepool.hub.memory.registry import NodeSession
 from computepool.hub.nodes import rows as node_rows
-from computepool.hub.settlement import follow_ups
+from computepool.hub.settlement import after_commit, follow_ups
 from computepool.hub.settlement.verification import verification
 from computepool.hub.snapshot import Snapshot, write
 
@@ -115,7 +115,7 @@ async def expire_overdue(hub: Hub) -> None:
         expire = partial(_expire_jobs, job_ids=stale, stranded=stranded, before_ms=before_ms)
         settlements.append(await write(hub, expire))
     for settlement in settlements:  # not before: what waits again, and for too long, must not be placed first
-        await hub.dispatcher.follow(settlement)
+        await after_commit.follow(hub, settlement)
 
 
 def _spoken_for(hub: Hub, now_ms: int) -> set[str]:

@@ -11,7 +11,7 @@ from computepool.core.jobs.lifecycle import AttemptState, JobState, Reason
 from computepool.core.places import place_of
 from computepool.core.resources import NodeState
 from computepool.core.trust.hardware import Truth
-from computepool.hub.context import Hub, KnownSpec
+from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.jobs import attempt_rows, transitions
@@ -19,6 +19,7 @@ from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.attempt_rows import LiveAttemptRow
 from computepool.hub.jobs.running import checkpoints, usage
 from computepool.hub.jobs.running.checkpoint_rows import CheckpointRow
+from computepool.hub.jobs.specs import KnownSpec
 from computepool.hub.jobs.transitions import NOTHING, Settlement
 from computepool.hub.memory.registry import Lane, NodeSession
 from computepool.hub.memory.shapes import shape_of
@@ -27,6 +28,7 @@ from computepool.hub.nodes import rows as node_rows
 from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.scheduling import leases
 from computepool.hub.scheduling.grants import grant_of
+from computepool.hub.settlement import after_commit
 from computepool.hub.snapshot import Snapshot, write
 from computepool.hub.trust import hardware, hardware_rows, reputation
 from computepool.protocol.nodes.nodes import Grant, NextReply, NextRequest, Profile
@@ -62,7 +64,7 @@ async def next_(hub: Hub, node: NodePrincipal, request: NextRequest, *, poll: bo
     if poll and request.stopping:
         await own_node.stop(hub, session)
     if request.profile is not None:
-        hub.dispatcher.kick()
+        hub.queue.kick()
     return reply
 
 
@@ -178,7 +180,7 @@ async def _arrive(hub: Hub, node: NodePrincipal, request: NextRequest, *, profil
     await reputation.refresh(hub, [node.node_id])
     await group_homes.load(hub, session)
     session.home_due = session.home_due or bool(session.result_deliveries)
-    await hub.dispatcher.follow(settlement)
+    await after_commit.follow(hub, settlement)
     return session
 
 

@@ -26,8 +26,8 @@ async def queue(hub: Hub, principal: Principal) -> QueueView:
     rows = await hub.store.read(lambda connection: job_rows.get_jobs(connection, wanted)) if wanted else []
     jobs = {row.id: row for row in rows}
     return QueueView(
-        queued=len(hub.backlog) - hub.backlog.delayed,
-        delayed=hub.backlog.delayed,
+        queued=len(hub.queue.backlog) - hub.queue.backlog.delayed,
+        delayed=hub.queue.backlog.delayed,
         nodes=[
             _row(hub, session, shown[session.node_id], jobs=jobs)
             for session in hub.registry.sessions
@@ -109,7 +109,7 @@ def _together(attempts: Iterable[LiveAttempt]) -> LoadView:
 def _waiting(hub: Hub, principal: Principal) -> list[WaitingRow]:
     shapes = {
         shape: count
-        for shape, count in hub.backlog.shapes().items()
+        for shape, count in hub.queue.backlog.shapes().items()
         if principal.is_admin or shape.account == principal.account_id
     }
     most = sorted(shapes.items(), key=lambda item: -item[1])[:_SHAPES_SHOWN]

@@ -39,6 +39,7 @@ from computepool.hub.jobs.transitions import Effects, Settlement
 from computepool.hub.money import holds
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.settlement import (
+    after_commit,
     follow_ups,
     lane_time,
     node_faults,
@@ -90,8 +91,8 @@ async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> C
 
     settled = await write(hub, unit, known)
     hardware.observe(hub, node.node_id, request.reports)
-    hub.dispatcher.learn(node.node_id, request.reports)
-    await hub.dispatcher.follow(settled.settlement)
+    after_commit.learn(hub, node.node_id, request.reports)
+    await after_commit.follow(hub, settled.settlement)
     await odd_reports.note(hub, node, settled.odd)
     return CompleteReply(answers=settled.answers)
 

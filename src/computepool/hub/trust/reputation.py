@@ -85,6 +85,7 @@ async def pardon(hub: Hub, admin: Principal, node_id: str) -> None:
             say_pardoned(tx, row, actor=admin.account_id)
 
     await hub.store.write(unit)
+    hub.queue.kick()
 
 
 def say_pardoned(tx: Tx, node: NodeRow, *, actor: str) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Body, Request
 
 from computepool.hub.groups import groups, messages
-from computepool.hub.http.dependencies import DispatcherDep, HubDep, IdPath, Limit, Node, Seq, WaitMs
+from computepool.hub.http.dependencies import HubDep, IdPath, Limit, Node, Seq, WaitMs
 from computepool.hub.http.guard import guarded
 from computepool.hub.http.openapi import examples
 from computepool.hub.http.openapi.problems import refuses
@@ -15,6 +15,7 @@ from computepool.hub.http.rate_limit import take_message, take_submission
 from computepool.hub.jobs import jobs
 from computepool.hub.jobs.routes import accept
 from computepool.hub.jobs.running import children
+from computepool.hub.settlement import cancel
 from computepool.protocol.jobs.children import (
     ChildGroupRequest,
     ChildrenRequest,
@@ -40,8 +41,6 @@ async def submit_children(
     body: Annotated[ChildrenRequest, Body(openapi_examples=examples.CHILDREN)],
     node: Node,
     hub: HubDep,
-    *,
-    dispatcher: DispatcherDep,
 ) -> SubmitReply:
     parent = await children.parent_of(hub, node, attempt_id)
     take_submission(request, parent.principal.account_id)
@@ -50,7 +49,6 @@ async def submit_children(
         hub,
         parent.principal,
         asked,
-        dispatcher=dispatcher,
         remembered=parent.remembered("jobs", body.seq, await request.body()),
         admit=lambda tx, job_ids, hold: children.admit(
             tx, parent, job_ids=job_ids, hold=hold, asked=body, settings=settings
@@ -105,7 +103,7 @@ async def child_result(
 async def cancel_child(attempt_id: IdPath, job_id: IdPath, node: Node, hub: HubDep) -> JobView:
     parent = await children.parent_of(hub, node, attempt_id)
     await children.check_jobs(hub, parent, [job_id])
-    return await jobs.cancel(hub, parent.principal, job_id)
+    return await cancel.cancel(hub, parent.principal, job_id)
 
 
 @router.get(

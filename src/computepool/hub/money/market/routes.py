@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Body, Query
 
-from computepool.hub.http.dependencies import DispatcherDep, HubDep, IdPath, MayProvide, Provider, SignedIn
+from computepool.hub.http.dependencies import HubDep, IdPath, MayProvide, Provider, SignedIn
 from computepool.hub.http.guard import guarded
 from computepool.hub.http.openapi import examples
 from computepool.hub.http.openapi.problems import refuses
@@ -70,11 +70,8 @@ async def set_default_floor(
     body: Annotated[FloorRequest, Body(openapi_examples=examples.FLOOR)],
     principal: Provider,
     hub: HubDep,
-    dispatcher: DispatcherDep,
 ) -> FloorView:
-    view = await price_floors.set_default(hub, principal, body.floor)
-    dispatcher.kick()
-    return view
+    return await price_floors.set_default(hub, principal, body.floor)
 
 
 @router.put(
@@ -87,11 +84,8 @@ async def set_node_floor(
     body: Annotated[FloorRequest, Body(openapi_examples=examples.FLOOR)],
     principal: MayProvide,
     hub: HubDep,
-    dispatcher: DispatcherDep,
 ) -> FloorView:
-    view = await price_floors.set_node(hub, principal, node_id, floor=body.floor)
-    dispatcher.kick()
-    return view
+    return await price_floors.set_node(hub, principal, node_id, floor=body.floor)
 
 
 @router.get(

@@ -70,7 +70,7 @@ async def count(hub: Hub, others: Mapping[Zone, int], *, show: bool = False) -> 
     counting = Counting(hub.registry.fleet, hub.market, others)
     if show:
         counting.show_floors()
-    waiting = await _waiting(hub) if others else hub.backlog.shapes()
+    waiting = await _waiting(hub) if others else hub.queue.backlog.shapes()
     shapes = sorted(waiting.items(), key=lambda item: -item[1])[:SHAPES_COUNTED_MAX]
     for number, (shape, jobs) in enumerate(shapes):
         if number % _SHAPES_AT_ONCE == _SHAPES_AT_ONCE - 1:

@@ -22,16 +22,17 @@ from computepool.core.trust.reputation import (
     number_of,
 )
 from computepool.core.trust.violations import decode
-from computepool.hub.context import Hub, KnownSpec
+from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.attempt_rows import AttemptRow
 from computepool.hub.jobs.rows import FullJobRow, JobRow
+from computepool.hub.jobs.specs import KnownSpec
 from computepool.hub.jobs.transitions import Effects, Settlement
 from computepool.hub.memory.shapes import shape_of
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.settings import Settings
-from computepool.hub.settlement import hub_jobs
+from computepool.hub.settlement import after_commit, hub_jobs
 from computepool.hub.settlement.verification import comparators, probe_rows, recheck_rows, violations
 from computepool.hub.settlement.verification.probe_rows import ProbeCandidate
 from computepool.hub.settlement.verification.verification import VerificationVerdict
@@ -60,7 +61,7 @@ async def send_due(hub: Hub) -> list[str]:
         if fitting:
             picked = _drawn(fitting, hub.clock.entropy(8))
             sent = await write(hub, partial(_send, job_id=picked.id, node_id=node_id))
-            await hub.dispatcher.follow(sent)
+            await after_commit.follow(hub, sent)
             started += sent.requeued
     return started
 

@@ -10,12 +10,13 @@ from functools import partial
 
 from computepool.core.jobs.lifecycle import JobState
 from computepool.core.placement.gates import could_run
-from computepool.hub.context import Hub, KnownSpec
+from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.specs import KnownSpec
 from computepool.hub.jobs.transitions import Effects, Settlement
 from computepool.hub.memory.shapes import shape_of
-from computepool.hub.settlement import follow_ups, result_rows
+from computepool.hub.settlement import after_commit, follow_ups, result_rows
 from computepool.hub.settlement.verification import recheck_rows, rechecks, verification
 from computepool.hub.settlement.verification.recheck_rows import HeldResult
 from computepool.hub.snapshot import Snapshot, write
@@ -31,7 +32,7 @@ async def accept(hub: Hub) -> None:
     )
     if found:
         unit = partial(_accept_alone, job_ids=found, before_ms=before_ms)
-        await hub.dispatcher.follow(await write(hub, unit))
+        await after_commit.follow(hub, await write(hub, unit))
 
 
 def _accept_alone(tx: Tx, snapshot: Snapshot, *, job_ids: list[str], before_ms: int) -> Settlement:
@@ -68,7 +69,7 @@ async def start_checks(hub: Hub) -> Sequence[str]:
     if not able:
         return ()
     settlement = await write(hub, partial(_start, spoken=able))
-    await hub.dispatcher.follow(settlement)
+    await after_commit.follow(hub, settlement)
     return settlement.requeued
 
 

@@ -1,0 +1,50 @@
+"""Specs in memory: what jobs run, parsed once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from computepool.core.resources import Requirements
+from computepool.hub.db.session import Store
+from computepool.hub.jobs import rows as job_rows
+from computepool.protocol.jobs.jobs import JobSpec
+
+_CACHED_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSpec:
+    digest: str
+    body: str
+    spec: JobSpec
+    requirements: Requirements
+
+
+class SpecCache:
+    """Specs are immutable and named by their digest, so a cached one is never stale."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: OrderedDict[str, KnownSpec] = OrderedDict()
+
+    def add(self, digest: str, body: str, spec: JobSpec) -> KnownSpec:
+        known = KnownSpec(digest, body, spec, spec.requirements())
+        self._known[digest] = known
+        while len(self._known) > _CACHED_MAX:
+            self._known.popitem(last=False)
+        return known
+
+    def peek(self, digest: str) -> KnownSpec | None:
+        return self._known.get(digest)
+
+    async def load(self, digests: Iterable[str]) -> dict[str, KnownSpec]:
+        wanted = set(digests)
+        found = {digest: self._known[digest] for digest in wanted if digest in self._known}
+        missing = wanted - found.keys()
+        if missing:
+            bodies = await self._store.read(lambda connection: job_rows.get_specs(connection, missing))
+            for digest, body in bodies.items():
+                found[digest] = self.add(digest, body, JobSpec.model_validate_json(body))
+        return found
