@@ -22,11 +22,11 @@ from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.identity.idempotency import Remembered
-from computepool.hub.jobs import jobs
 from computepool.hub.main import check
 from computepool.hub.money import new_accounts
 from computepool.hub.settings import Settings
 from computepool.hub.settlement import settle
+from computepool.hub.submission import submit
 from computepool.protocol.jobs.jobs import Item, SubmitRequest
 from computepool.protocol.nodes.nodes import CompleteRequest, Report, signed_text
 from computepool.protocol.tokens import b64, public_text
@@ -100,7 +100,7 @@ async def _leased(hub: Hub, submitter: Principal, nodes: list[_Node]) -> list[Co
         items = [Item()] * min(_ITEMS, SETTLEMENTS - start)
         asked = SubmitRequest(spec=factories.spec(), items=items, verify="none")
         nobody = Remembered(account_id=submitter.account_id, route="/jobs", key="", request_hash="")
-        reply, _ = await jobs.submit(hub, submitter, asked, remembered=nobody)
+        reply = await submit.submit(hub, submitter, asked, remembered=nobody)
         for number in range(0, len(items), _REPORTS):
             node = nodes[len(requests) % len(nodes)]
             chosen = reply.job_ids[number : number + _REPORTS]

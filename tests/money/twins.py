@@ -25,7 +25,6 @@ from computepool.hub.db.tables import attempts
 from computepool.hub.db.tables import jobs as job_table
 from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.identity.idempotency import Remembered
-from computepool.hub.jobs import jobs
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.queue import Queue
 from computepool.hub.memory.registry import Registry
@@ -38,6 +37,7 @@ from computepool.hub.scheduling.dispatch import Dispatcher
 from computepool.hub.settings import Settings
 from computepool.hub.settlement import cancel, settle
 from computepool.hub.settlement.verification import recheck_rows
+from computepool.hub.submission import submit
 from computepool.protocol.accounts import AccountRequest
 from computepool.protocol.jobs.jobs import SubmitReply, SubmitRequest
 from computepool.protocol.money.credits import TopUpReply, TopUpRequest
@@ -129,8 +129,7 @@ class Twin:
 
     async def submit(self, who: Principal, request: SubmitRequest, *, key: str) -> SubmitReply:
         remembered = self.remembered(who, "jobs", key=key, body=request.model_dump_json())
-        reply, _ = await jobs.submit(self.hub, who, request, remembered=remembered)
-        return reply
+        return await submit.submit(self.hub, who, request, remembered=remembered)
 
     async def lease(self, node: Node) -> list[Row[*tuple[Any, ...]]]:
         """The dispatcher's own round, with this node alone in the pool. Returns the new attempts."""

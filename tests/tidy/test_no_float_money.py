@@ -42,9 +42,9 @@ PATHS = (
     ),
     *("hub/money/payouts/rows.py", "hub/money/market/rows.py", "hub/observability/consistency/money.py"),
     "hub/observability/consistency/payouts.py",
-    *("hub/money/holds.py", "hub/money/new_accounts.py", "hub/jobs/quotas.py", "hub/money/quotes.py"),
+    *("hub/money/holds.py", "hub/money/new_accounts.py", "hub/jobs/quotas.py", "hub/submission/quotes.py"),
     *(
-        "hub/money/quote_messages.py",
+        "hub/submission/quote_messages.py",
         "hub/money/costs.py",
         "hub/money/credits.py",
         "hub/money/prices.py",

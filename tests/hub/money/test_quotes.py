@@ -11,7 +11,7 @@ import pytest
 
 from computepool.core.money.money import AMOUNT_MAX, CREDIT
 from computepool.hub.main import check
-from computepool.hub.money import quote_messages
+from computepool.hub.submission import quote_messages
 from computepool.protocol.jobs.jobs import JobSpec, spec_digest
 from computepool.protocol.money.credits import Estimate, QuoteRequest, QuoteView
 from computepool.testing.clock import FakeClock

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -20,6 +20,8 @@ from computepool.hub.identity.access import Principal
 from computepool.hub.identity.idempotency import Remembered, once
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs import transitions, views
+from computepool.hub.jobs.running import children
+from computepool.hub.jobs.running.children import Parent
 from computepool.hub.jobs.transitions import Effects, Settlement
 from computepool.hub.nodes import group_homes
 from computepool.hub.nodes import rows as node_rows
@@ -78,11 +80,11 @@ async def create(
     request: GroupRequest,
     *,
     remembered: Remembered,
-    admit: Callable[[Tx, str], None] | None = None,
+    parent: Parent | None = None,
 ) -> GroupView:
-    """`admit`: looks, in the transaction that makes it, whether it may be."""
+    """`parent`: the running job that makes it, for jobs that it submits."""
     await storage_quota.check_group(hub, principal.account_id)
-    group_id = new_id(hub.clock, "grp")
+    group_id, settings = new_id(hub.clock, "grp"), hub.settings
 
     def effect(tx: Tx) -> GroupView:
         account = principal.account_id
@@ -100,8 +102,8 @@ async def create(
             or (request.kind in SHOWN and webhook_rows.hears_of_groups(tx.connection, account)),
         )
         tx.emit(actor=account, action="group.created", account_id=account, group_id=group_id)
-        if admit is not None:
-            admit(tx, group_id)
+        if parent is not None:
+            children.admit_group(tx, parent, group_id=group_id, settings=settings)
         row = group_rows.get_group(tx.connection, group_id)
         assert row is not None
         return GroupView(**view(tx.connection, row))

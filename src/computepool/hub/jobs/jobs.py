@@ -1,319 +1,44 @@
-"""Submitting, looking at, waiting for and cancelling jobs."""
+"""Looking at jobs, and waiting for them."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
-from computepool.core.errors import BadRequest, Conflict, NotFound
+from computepool.core.errors import Conflict, NotFound
 from computepool.core.ids import time_of
-from computepool.core.jobs.lifecycle import TERMINAL, JobState, Reason
+from computepool.core.jobs.lifecycle import TERMINAL, JobState
+from computepool.core.resources import Requirements
 from computepool.hub.artifacts import rows as artifact_rows
-from computepool.hub.artifacts import storage_quota
-from computepool.hub.artifacts.inline_rows import size_of
 from computepool.hub.artifacts.rows import OutputRow
-from computepool.hub.clock import new_ids
 from computepool.hub.context import Hub
-from computepool.hub.db.session import Connection, Tx
-from computepool.hub.groups import collector
+from computepool.hub.db.session import Connection
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
-from computepool.hub.identity.idempotency import Remembered, once
-from computepool.hub.jobs import attempt_rows, dependency_rows, quotas, views
+from computepool.hub.jobs import attempt_rows, dependency_rows, views
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.attempt_rows import NamedAttempt
 from computepool.hub.jobs.rows import FullJobRow, JobRow
 from computepool.hub.jobs.running import checkpoint_rows, checkpoints, child_rows
 from computepool.hub.jobs.running.child_rows import ChildJob
 from computepool.hub.lookup import name_rows
-from computepool.hub.money import holds, quotes
-from computepool.hub.money.quotes import Terms
-from computepool.hub.scheduling import feasibility
-from computepool.hub.settlement.verification import comparators, rechecks, verification
-from computepool.hub.settlement.verification.comparators import RequestedComparison
-from computepool.hub.snapshot import Snapshot, take
+from computepool.hub.settlement.verification import recheck_rows
 from computepool.protocol.jobs.checkpoints import CheckpointDetail
 from computepool.protocol.jobs.filters import JobFilter
-from computepool.protocol.jobs.jobs import (
-    CheckpointView,
-    JobDetail,
-    JobPage,
-    JobResult,
-    SubmitReply,
-    SubmitRequest,
-    spec_digest,
-)
-from computepool.protocol.jobs.packed import is_packed
+from computepool.protocol.jobs.jobs import CheckpointView, JobDetail, JobPage, JobResult, JobView
 
 #: Jobs looked at in one read, and in one request: a search that finds little gives up here and can be gone on with.
 _WINDOW = 20_000
 _LOOKED_AT_MAX = 500_000
 _CHILDREN_SHOWN = 100
-
-
-#: Looks, in the transaction that submits them, whether these jobs may be, with what is set aside for them.
-Admit = Callable[[Tx, list[str], int], None]
-
-
-async def submit(
-    hub: Hub,
-    principal: Principal,
-    request: SubmitRequest,
-    *,
-    remembered: Remembered,
-    admit: Admit | None = None,
-) -> tuple[SubmitReply, bool]:
-    """One spec, one job per item; all of them or none. The second value is false when it was answered before."""
-    if request.spec.children > hub.settings.children_max:
-        raise BadRequest(f"A job may submit {hub.settings.children_max} jobs at most.", field="spec.children")
-    body = request.spec.body()
-    digest = spec_digest(body)
-    if len({item.key for item in request.items if item.key}) != sum(1 for item in request.items if item.key):
-        raise BadRequest("Two items have the same key.", field="items")
-    known = hub.specs.add(digest, body, request.spec)
-    job_ids = new_ids(hub.clock, "job", len(request.items))
-    policy = verification.policy_of(hub, _verify(request), request.confidence)
-    asked = comparators.asked_by(hub, request, policy)
-    terms = await quotes.terms(
-        hub,
-        known.requirements,
-        principal.account_id,
-        timeout_s=request.spec.timeout_s,
-        items=len(request.items),
-        max_price=request.max_price,
-        budget=request.budget,
-        policy=policy,
-    )
-    refuse = request.impossible == "refuse"
-    warning = await feasibility.warning(hub, known.requirements, principal.account_id, refuse=refuse)
-    submission = _Submission(
-        take(hub, [principal.account_id]),
-        principal,
-        request,
-        digest=digest,
-        body=body,
-        job_ids=job_ids,
-        terms=terms,
-        compare=asked,
-        admit=admit,
-    )
-    await storage_quota.reserve_submission(hub, principal.account_id, size=submission.size)
-    fresh = False
-    try:
-        reply, fresh = await _write(hub, submission, remembered)
-    finally:
-        storage_quota.end_submission(hub, principal.account_id, size=submission.size, is_kept=fresh)
-    return (reply.model_copy(update={"warning": warning}) if warning else reply), fresh
-
-
-async def _write(hub: Hub, submission: _Submission, remembered: Remembered) -> tuple[SubmitReply, bool]:
-    account = submission.principal.account_id
-    used = {"jobs": len(submission.job_ids), "cost": submission.terms.hold_total}
-    await quotas.reserve(hub, account, **used)
-    fresh = False
-    try:
-        reply = await hub.store.write(
-            lambda tx: once(tx, remembered, lambda: submission.insert(tx), model=SubmitReply)
-        )
-        fresh = reply.job_ids == submission.job_ids
-    finally:
-        if not fresh:
-            quotas.give_back(hub, account, **used)
-    return reply, fresh
-
-
-def _verify(request: SubmitRequest) -> str | None:
-    """Two runs of a sealed job never look alike to the hub, so nothing can be compared."""
-    if request.spec.seal_to is None:
-        return request.verify
-    if (
-        request.verify not in (None, "none")
-        or request.confidence
-        or request.compare
-        or request.compare_function
-    ):
-        raise BadRequest(
-            "A sealed result cannot be checked by the hub, which cannot read it: leave verify and compare out.",
-            field="spec.seal_to",
-        )
-    return "none"
-
-
-class _Submission:
-    """The rows of one submission; `insert` may run more than once (see hub/db/session.py)."""
-
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        principal: Principal,
-        request: SubmitRequest,
-        *,
-        digest: str,
-        body: str,
-        job_ids: list[str],
-        terms: Terms,
-        compare: RequestedComparison,
-        admit: Admit | None = None,
-    ) -> None:
-        self.admit = admit
-        self.snapshot, self.principal, self.request = snapshot, principal, request
-        self.digest, self.body, self.job_ids, self.terms = digest, body, job_ids, terms
-        self.compare = compare
-        #: Bytes that the database keeps of it, at most: a program that is known already costs nothing more.
-        self.size = size_of(body) + sum(size_of(item.payload) for item in request.items)
-        if compare.spec is not None:
-            self.size += size_of(compare.spec.body())
-
-    def insert(self, tx: Tx) -> SubmitReply:
-        request, account = self.request, self.principal.account_id
-        # Jobs before groups, as everywhere (hub/db/session.py).
-        if self.admit is not None:
-            self.admit(tx, self.job_ids, self.terms.hold_total)
-        pending = self._check_after(tx)
-        watched = self._join_group(tx)
-        self._check_artifacts(tx)
-        earned = holds.place(tx, account, self.job_ids, each=self.terms.hold_each)
-        job_rows.insert_spec(tx, digest=self.digest, body=self.body, account_id=account)
-        if (spec := self.compare.spec) is not None:
-            job_rows.insert_spec(tx, digest=spec_digest(spec.body()), body=spec.body(), account_id=account)
-        job_rows.insert_jobs(tx, self._rows(tx, pending=len(pending), earned=earned, watched=watched))
-        storage_quota.check_submission(tx, account, size=self.size, snapshot=self.snapshot)
-        self._take_units(tx)
-        dependency_rows.insert(
-            tx,
-            [{"job_id": job_id, "after_id": after} for job_id in self.job_ids for after in sorted(pending)],
-        )
-        reason = Reason.WAITING_FOR_JOBS if pending else Reason.SUBMITTED
-        for job_id in self.job_ids:
-            tx.emit(
-                actor=account,
-                action="job.queued",
-                account_id=account,
-                job_id=job_id,
-                group_id=request.group_id,
-                after=JobState.QUEUED.value,
-                reason=reason.value,
-            )
-        tx.touch("queue", "events")
-        return SubmitReply(
-            job_ids=self.job_ids,
-            group_id=request.group_id,
-            hold=self.terms.hold_total,
-            max_price=self.terms.ceiling,
-            verify=str(self.terms.policy),
-            own_node=self.terms.own_node,
-        )
-
-    def _rows(self, tx: Tx, *, pending: int, earned: list[int], watched: bool) -> list[dict[str, Any]]:
-        request = self.request
-        shared = {
-            "account_id": self.principal.account_id,
-            "group_id": request.group_id,
-            "item_count": len(request.items),
-            "name": request.spec.name,
-            "kind": request.spec.kind.value,
-            "spec_digest": self.digest,
-            "priority": request.priority,
-            "retries": request.retries,
-            "state": JobState.QUEUED.value,
-            "reason": (Reason.WAITING_FOR_JOBS if pending else Reason.WAITING_FOR_NODE).value,
-            "attempt_no": 0,
-            "job_faults": 0,
-            "node_faults": 0,
-            "deps_pending": pending,
-            "ready_at_ms": tx.now_ms,
-            "queued_at_ms": tx.now_ms,
-            "created_at_ms": tx.now_ms,
-            "expires_at_ms": tx.now_ms + round(request.ttl_s * 1000),
-            "ceiling": self.terms.ceiling,
-            "hold": self.terms.hold_each,
-            "longest_ms": math.ceil(request.spec.timeout_s * 1000),
-            "verify": str(self.terms.policy),
-            "runs": self.terms.policy.runs,
-            "compare": self.compare.wish.row(),
-            "watched": watched,
-        }
-        return [
-            shared
-            | {
-                "id": job_id,
-                "item": index,
-                "key": item.key,
-                "payload": item.payload,
-                "payload_artifact": item.payload_artifact,
-                "bundled": item.bundled,
-                "carried": item.bundled if is_packed(item.payload) else 1,
-                "hold_earned": earned[index],
-            }
-            for index, (job_id, item) in enumerate(zip(self.job_ids, request.items, strict=True))
-        ]
-
-    def _take_units(self, tx: Tx) -> None:
-        taken: Counter[str] = Counter()
-        for item in self.request.items:
-            if item.replaces is not None:
-                taken[item.replaces] += item.bundled
-        if taken and self.request.group_id is not None:
-            job_rows.take_units(tx, self.request.group_id, taken)
-
-    def _join_group(self, tx: Tx) -> bool:
-        """Whether the group is one of those of which it is noted when they are complete."""
-        if self.request.group_id is None:
-            return False
-        keys = [item.key for item in self.request.items if item.key is not None]
-        return collector.join(tx, self.request.group_id, keys=keys, account_id=self.principal.account_id)
-
-    def _check_after(self, tx: Tx) -> set[str]:
-        """The jobs this one really has to wait for."""
-        wanted = set(self.request.after)
-        rows = job_rows.lock_jobs(tx, wanted) if wanted else {}
-        for job_id in sorted(wanted):
-            row = rows.get(job_id)
-            if row is None or row.errand or not self._may_follow(row):
-                raise BadRequest(f"There is no job {job_id} of yours to wait for.", field="after")
-            if JobState(row.state) in TERMINAL and row.state != JobState.SUCCEEDED:
-                raise Conflict(
-                    f"Job {job_id} has {row.state}; what comes after it could never start.", field="after"
-                )
-        return {job_id for job_id, row in rows.items() if row.state != JobState.SUCCEEDED}
-
-    def _may_follow(self, row: JobRow) -> bool:
-        return self.principal.is_admin or bool(row.account_id == self.principal.account_id)
-
-    def _check_artifacts(self, tx: Tx) -> None:
-        """Every artifact a job needs is here, readable by its submitter, and kept for the job from now on."""
-        needed = [
-            ("input", file.name, file.digest, job_id)
-            for file in self.request.spec.inputs
-            for job_id in self.job_ids
-        ]
-        for name, spec in (("function", self.request.spec), ("compare", self.compare.spec)):
-            if spec is not None and spec.function_artifact:
-                needed += [("function", name, spec.function_artifact, job_id) for job_id in self.job_ids]
-        for job_id, item in zip(self.job_ids, self.request.items, strict=True):
-            if item.payload_artifact:
-                needed.append(("payload", "payload", item.payload_artifact, job_id))
-        account = self.principal.account_id
-        for digest in sorted({digest for _, _, digest, _ in needed}):
-            if not artifact_rows.may_read(tx.connection, digest=digest, account_id=account):
-                raise BadRequest(f"Artifact {digest} is not on the hub; upload it first.", field="inputs")
-        artifact_rows.refer(
-            tx,
-            [
-                {"digest": digest, "account_id": account, "job_id": job_id, "role": role, "name": name}
-                for role, name, digest, job_id in needed
-            ],
-        )
-
-
-# looking
+#: Kinds of jobs that are looked up for one list: each may take a look at every node.
+_KINDS_MAX = 5
 
 
 _Row = TypeVar("_Row", bound=JobRow)
+AnyJob = TypeVar("AnyJob", bound=JobView)
 
 
 def owned(principal: Principal, row: _Row | None) -> _Row:
@@ -357,7 +82,7 @@ async def _detail(hub: Hub, principal: Principal, job_id: str) -> JobDetail:
             dependency_rows.get(connection, job_id),
             attempt_rows.get_attempts(connection, job_id),
             artifact_rows.outputs_of(connection, [job_id]).get(job_id, []),
-            rechecks.corrected(connection, row),
+            _corrected(connection, row),
             _checkpoint(connection, row),
             child_rows.get(connection, job_id),
             child_rows.direct(connection, job_id, limit=_CHILDREN_SHOWN),
@@ -375,7 +100,37 @@ async def _detail(hub: Hub, principal: Principal, job_id: str) -> JobDetail:
         checkpoint=checkpoint,
         principal=principal,
     ).model_copy(update={"parent_id": None if place is None else place.parent_id, "children": children})
-    return feasibility.noted(hub, [found])[0]
+    return _noted(hub, [found])[0]
+
+
+def _corrected(connection: Connection, job: JobRow) -> tuple[FullJobRow, Sequence[OutputRow]] | None:
+    """The hub job with the right result of a job whose own was wrong, and its files."""
+    if job.verdict != views.REFUTED or job.errand is not None:
+        return None
+    right = recheck_rows.last_recheck(connection, job.id)
+    return (
+        None if right is None else (right, artifact_rows.outputs_of(connection, [right.id]).get(right.id, []))
+    )
+
+
+def _noted(hub: Hub, jobs: Sequence[AnyJob]) -> list[AnyJob]:
+    """The same jobs; of those that wait for a node, it is said where no connected one could run them.
+
+    Lists ask for it, so only a few kinds of jobs are looked up, and what was found is kept while the fleet stays the same.
+    """
+    fleet, backlog = hub.registry.fleet, hub.queue.backlog
+    known: dict[tuple[Requirements, str], bool] = {}
+    found = []
+    for job in jobs:
+        hopeless = False
+        if len(fleet) and job.status == views.FOR_A_NODE and job.id in backlog:
+            shape = backlog.shape_of(job.id)
+            key = (shape.requirements, shape.account)
+            if key not in known and len(known) < _KINDS_MAX:
+                known[key] = hub.ceilings.is_possible(fleet, key[0], account=key[1], now_ms=hub.now_ms())
+            hopeless = not known.get(key, True)
+        found.append(job.model_copy(update={"status": views.NO_NODE}) if hopeless else job)
+    return found
 
 
 def _checkpoint(connection: Connection, row: JobRow) -> CheckpointView | None:
@@ -439,9 +194,7 @@ async def page(
         )
         for row in rows
     ]
-    return JobPage(
-        jobs=feasibility.noted(hub, jobs), next=at, searched_to_ms=None if at is None else time_of(at)
-    )
+    return JobPage(jobs=_noted(hub, jobs), next=at, searched_to_ms=None if at is None else time_of(at))
 
 
 async def _older(

@@ -6,10 +6,8 @@ from typing import Annotated
 
 from fastapi import Body, Query, Request
 
-from computepool.core.errors import ComputePoolError
 from computepool.core.ids import make_id
 from computepool.core.jobs.lifecycle import JobKind, JobState
-from computepool.hub.context import Hub
 from computepool.hub.http.dependencies import (
     Cursor,
     HubDep,
@@ -31,14 +29,14 @@ from computepool.hub.http.guard import guarded
 from computepool.hub.http.openapi import examples
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.http.rate_limit import take_submission
-from computepool.hub.identity import idempotency
 from computepool.hub.identity.access import Principal
 from computepool.hub.identity.idempotency import Remembered
-from computepool.hub.jobs import jobs, resubmit
+from computepool.hub.jobs import jobs
 from computepool.hub.jobs.running import logs
-from computepool.hub.nodes import mesh_version
 from computepool.hub.scheduling import explanations, queue_view
 from computepool.hub.settlement import cancel
+from computepool.hub.submission import resubmit
+from computepool.hub.submission import submit as submission
 from computepool.protocol.jobs.checkpoints import CheckpointDetail
 from computepool.protocol.jobs.filters import JobFilter
 from computepool.protocol.jobs.jobs import (
@@ -53,7 +51,6 @@ from computepool.protocol.jobs.jobs import (
     SubmitReply,
     SubmitRequest,
     WhyView,
-    spec_digest,
 )
 from computepool.protocol.jobs.queueing import QueueView
 
@@ -82,40 +79,8 @@ async def submitted(
 ) -> SubmitReply:
     """`sent`: the body as it came, which the key is for."""
     take_submission(request, principal.account_id)
-    state = request.app.state
     remembered = for_body(key, principal, sent)
-    return await accept(state.hub, principal, body, remembered=remembered)
-
-
-async def accept(
-    hub: Hub,
-    principal: Principal,
-    body: SubmitRequest,
-    *,
-    remembered: Remembered,
-    admit: jobs.Admit | None = None,
-) -> SubmitReply:
-    try:
-        body = await mesh_version.of_this(hub, principal.account_id, body)
-        reply, fresh = await jobs.submit(hub, principal, body, remembered=remembered, admit=admit)
-    except ComputePoolError:
-        # Since the same request was answered its host may be gone, or all nodes that could run it.
-        if (known := await idempotency.find(hub, remembered, model=SubmitReply)) is not None:
-            return known
-        raise
-    if not fresh:
-        return reply  # the jobs may be anywhere by now, and must not be put into the queue again
-    if not body.after:
-        hub.queue.submitted(
-            reply.job_ids,
-            spec_digest=spec_digest(body.spec.body()),
-            account_id=principal.account_id,
-            priority=body.priority,
-            ceiling=reply.max_price,
-        )
-    else:
-        await hub.queue.load()
-    return reply
+    return await submission.submit(request.app.state.hub, principal, body, remembered=remembered)
 
 
 @router.get("/jobs", tags=["jobs"], summary="List jobs, newest first")
@@ -240,7 +205,7 @@ async def run_again(
     take_submission(request, principal.account_id)
     remembered = for_body(key, principal, await request.body())
     wanted = await resubmit.request_for(hub, principal, job_id, asked=body)
-    return await accept(hub, principal, wanted, remembered=remembered)
+    return await submission.submit(hub, principal, wanted, remembered=remembered)
 
 
 @router.get(

@@ -13,9 +13,9 @@ from computepool.hub.db.event_rows import EventRow
 from computepool.hub.groups.rows import ResultRow
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal, may_manage
+from computepool.hub.jobs import comparison
 from computepool.hub.jobs.attempt_rows import NamedAttempt
 from computepool.hub.jobs.rows import FullJobRow, JobRow
-from computepool.hub.settlement.verification import comparators
 from computepool.protocol.accounts import EventView
 from computepool.protocol.jobs.jobs import (
     AttemptView,
@@ -73,6 +73,8 @@ _SENTENCES: dict[Reason, str] = {
     Reason.REPORTED: "reported from outside",
 }
 FOR_A_NODE = _SENTENCES[Reason.WAITING_FOR_NODE]
+NO_NODE = "no connected node can run it"
+REFUTED = "refuted"  #: the verdict on a result that was believed, and proven wrong
 COMPARING = "results are there, and a node that reported none of them runs your function to compare them"
 _WAITING_AGAIN = "waiting for a node again: {sentence} (try {tries})"
 
@@ -99,7 +101,7 @@ _HELD = "; it is checked when one can, and its pay is held until then"
 
 
 def _status(row: JobRow, state: JobState, reason: Reason, *, node: str | None) -> str:
-    if row.verdict == "refuted":
+    if row.verdict == REFUTED:
         return wrong_sentence(row.taken_back or 0)
     if row.verdict == "alone" and state is JobState.SUCCEEDED:
         return (_TIED if row.results > 1 else _ALONE) + (_HELD if row.charge else "")
@@ -150,7 +152,7 @@ def _job_fields(row: JobRow, *, node_name: str | None, principal: Principal | No
         "hold": row.hold,
         "charge": row.charge,
         "verify": row.verify,
-        "compare": str(comparators.wish_of(row)),
+        "compare": str(comparison.wish_of(row)),
         "verdict": row.verdict,
         "taken_back": row.taken_back,
     }

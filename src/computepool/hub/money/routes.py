@@ -24,9 +24,10 @@ from computepool.hub.http.dependencies import (
 from computepool.hub.http.guard import guarded
 from computepool.hub.http.openapi import examples
 from computepool.hub.http.openapi.problems import refuses
-from computepool.hub.money import costs, quotes, receipts, statements
+from computepool.hub.money import costs, receipts, statements
 from computepool.hub.money import credits as credit_service
 from computepool.hub.money.statements import Wanted
+from computepool.hub.submission import quotes
 from computepool.protocol.money.credits import (
     CostView,
     CreditsView,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from computepool.core.errors import Conflict
 from computepool.core.fleet.fleet import Fleet
@@ -12,20 +10,13 @@ from computepool.core.placement import explain
 from computepool.core.placement.explain import Explanation
 from computepool.core.resources import Requirements, Shape
 from computepool.hub.context import Hub
-from computepool.hub.jobs import views
 from computepool.hub.memory.shapes import shape_of
 from computepool.hub.nodes import group_homes
 from computepool.hub.nodes import rows as node_rows
-from computepool.protocol.jobs.jobs import JobView
 from computepool.protocol.nodes.nodes import Profile
 
 #: Nodes that are looked at when none that is here could run a job.
 _AWAY_MAX = 50
-#: Kinds of jobs that are looked up for one list: each may take a look at every node.
-_KINDS_MAX = 5
-_NO_NODE = "no connected node can run it"
-
-AnyJob = TypeVar("AnyJob", bound=JobView)
 
 
 async def warning(hub: Hub, wanted: Requirements, account: str, *, refuse: bool) -> str:
@@ -39,26 +30,6 @@ async def warning(hub: Hub, wanted: Requirements, account: str, *, refuse: bool)
     if refuse and found.unsatisfiable:
         raise Conflict(found.sentence, field="impossible")
     return found.sentence
-
-
-def noted(hub: Hub, jobs: Sequence[AnyJob]) -> list[AnyJob]:
-    """The same jobs; of those that wait for a node, it is said where no connected one could run them.
-
-    Lists ask for it, so only a few kinds of jobs are looked up, and what was found is kept while the fleet stays the same.
-    """
-    fleet = hub.registry.fleet
-    known: dict[tuple[Requirements, str], bool] = {}
-    found = []
-    for job in jobs:
-        hopeless = False
-        if len(fleet) and job.status == views.FOR_A_NODE and job.id in hub.queue.backlog:
-            shape = hub.queue.backlog.shape_of(job.id)
-            key = (shape.requirements, shape.account)
-            if key not in known and len(known) < _KINDS_MAX:
-                known[key] = hub.ceilings.is_possible(fleet, key[0], account=key[1], now_ms=hub.now_ms())
-            hopeless = not known.get(key, True)
-        found.append(job.model_copy(update={"status": _NO_NODE}) if hopeless else job)
-    return found
 
 
 async def explanation(hub: Hub, shape: Shape) -> Explanation:

@@ -11,7 +11,7 @@ from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs import transitions
 from computepool.hub.jobs.transitions import Effects, Settlement
 from computepool.hub.settlement import hub_jobs
-from computepool.hub.settlement.verification import compare_jobs, probes, rechecks, violations
+from computepool.hub.settlement.verification import compare_jobs, probes, recheck_rows, rechecks, violations
 from computepool.hub.snapshot import Snapshot
 
 
@@ -31,7 +31,7 @@ def follow(tx: Tx, snapshot: Snapshot, effects: Effects) -> Settlement:
         kind, _, _ = hub_jobs.parts(hub_job.errand)
         if kind == compare_jobs.KIND:
             compare_jobs.on_answered(tx, snapshot, hub_job, effects=effects)
-        elif kind == rechecks.KIND:
+        elif kind == recheck_rows.KIND:
             rechecks.on_ended(tx, snapshot, hub_job, effects=effects)
         else:
             probes.on_ended(tx, snapshot, hub_job)

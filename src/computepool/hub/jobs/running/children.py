@@ -46,6 +46,7 @@ class Parent:
     budget: int  #: of the whole tree
     on_own_node: bool  #: it runs on a node of its submitter's, whose word is theirs
     principal: Principal  #: its submitter, who may do nothing here but submit
+    detaches: bool = False  #: what it submits goes on when it ends
 
     def remembered(self, route: str, seq: int, body: bytes) -> Remembered:
         """Whichever attempt makes this call, it is one call: what it submits is there once."""
@@ -161,14 +162,14 @@ def _artifacts(request: SubmitRequest) -> set[str | None]:
 
 
 def admit(
-    tx: Tx, parent: Parent, *, job_ids: list[str], hold: int, asked: ChildrenRequest, settings: Settings
+    tx: Tx, parent: Parent, request: SubmitRequest, *, job_ids: list[str], hold: int, settings: Settings
 ) -> None:
     """In the transaction that submits them. `hold`: what is set aside for all of them."""
     locked = job_rows.lock_jobs(tx, {parent.root_id, parent.job.id})
     check_live(tx, parent)
     if parent.depth >= settings.children_depth_max:
         raise Forbidden(f"Jobs may submit jobs {settings.children_depth_max} levels deep at most.")
-    root, request = locked[parent.root_id], asked.request
+    root = locked[parent.root_id]
     count, cost = child_rows.used(tx.connection, root.id)
     most = min(parent.root_spec.children, settings.children_max)
     if count + len(job_ids) > most:
@@ -190,7 +191,7 @@ def admit(
         parent_id=parent.job.id,
         root_id=root.id,
         depth=parent.depth + 1,
-        detached=asked.detached,
+        detached=parent.detaches,
     )
 
 

@@ -13,9 +13,9 @@ from computepool.hub.http.openapi import examples
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.http.rate_limit import take_message, take_submission
 from computepool.hub.jobs import jobs
-from computepool.hub.jobs.routes import accept
 from computepool.hub.jobs.running import children
 from computepool.hub.settlement import cancel
+from computepool.hub.submission import submit
 from computepool.protocol.jobs.children import (
     ChildGroupRequest,
     ChildrenRequest,
@@ -44,16 +44,8 @@ async def submit_children(
 ) -> SubmitReply:
     parent = await children.parent_of(hub, node, attempt_id)
     take_submission(request, parent.principal.account_id)
-    asked, settings = children.narrow(parent, body), hub.settings
-    return await accept(
-        hub,
-        parent.principal,
-        asked,
-        remembered=parent.remembered("jobs", body.seq, await request.body()),
-        admit=lambda tx, job_ids, hold: children.admit(
-            tx, parent, job_ids=job_ids, hold=hold, asked=body, settings=settings
-        ),
-    )
+    remembered = parent.remembered("jobs", body.seq, await request.body())
+    return await submit.submit_children(hub, parent, body, remembered=remembered)
 
 
 @router.post(
@@ -70,13 +62,13 @@ async def create_child_group(
     node: Node,
     hub: HubDep,
 ) -> GroupView:
-    parent, settings = await children.parent_of(hub, node, attempt_id), hub.settings
+    parent = await children.parent_of(hub, node, attempt_id)
     return await groups.create(
         hub,
         parent.principal,
         GroupRequest(name=body.name),
         remembered=parent.remembered("groups", body.seq, await request.body()),
-        admit=lambda tx, group_id: children.admit_group(tx, parent, group_id=group_id, settings=settings),
+        parent=parent,
     )
 
 

@@ -1,4 +1,4 @@
-"""Comparators of the results of one job: what its submitter wished, kept with the job, and what that makes of them.
+"""Comparators of the results of one job: what its submitter's wish (jobs/comparison.py) makes of them.
 
 Files are always compared by digest. A tolerance is applied here, to texts that are never run; a function of the
 submitter's is only looked up here: its answers come from hub jobs (compare_jobs.py).
@@ -7,124 +7,26 @@ submitter's is only looked up here: its answers come from hub jobs (compare_jobs
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
-from computepool.core.errors import BadRequest
-from computepool.core.jobs.lifecycle import JobKind
 from computepool.core.trust import comparison
 from computepool.core.trust.comparison import Tolerance
 from computepool.core.trust.tolerance import same_text, same_value
-from computepool.core.trust.verification import Mode, VerificationPolicy
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.artifacts.rows import OutputRow
-from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.attempt_rows import AttemptRow
+from computepool.hub.jobs.comparison import Comparison, wish_of
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running.logs import Arrivals
 from computepool.hub.settlement.printed_output import false_texts, printed_text, sent_of
 from computepool.hub.snapshot import Snapshot
-from computepool.protocol.jobs.jobs import PAYLOAD_MAX, JobSpec, Needs, SubmitRequest, spec_digest
+from computepool.protocol.jobs.jobs import PAYLOAD_MAX
 
-_RAM_MB = 256, 1024
 _NAME = 16  #: characters of a digest that tell the few results of one job apart
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """Nothing of it given: results are the same where their digests are."""
-
-    within: Tolerance | None = None
-    function: str | None = None  #: digest of the spec that calls it
-    longest_ms: int = 0  #: of such a call
-    answers: Mapping[str, bool] = field(default_factory=dict)  #: by the two results
-    asked: str = ""  #: the two that it is being called with
-
-    def __str__(self) -> str:
-        if self.within is not None:
-            return str(self.within)
-        return "exact" if self.function is None else "function"
-
-    def row(self) -> str | None:
-        if self.within is not None:
-            return json.dumps({"tolerance": [self.within.relative, self.within.absolute]})
-        if self.function is None:
-            return None
-        rest = {"ms": self.longest_ms, "answers": dict(self.answers), "asked": self.asked}
-        return json.dumps({"function": self.function, **rest})
-
-    def answered(self, pair: str, same: bool) -> Comparison:
-        return replace(self, answers={**self.answers, pair: same}, asked="")
-
-
-EXACT = Comparison()
-
-
-def wish_of(job: JobRow) -> Comparison:
-    if job.compare is None:
-        return EXACT
-    said = json.loads(job.compare)
-    if "tolerance" in said:
-        return Comparison(within=Tolerance(*said["tolerance"]))
-    return Comparison(
-        function=said["function"], longest_ms=said["ms"], answers=said["answers"], asked=said["asked"]
-    )
-
-
-# what a submission asks for
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestedComparison:
-    """The wish of a submission, with the spec that must be stored with it."""
-
-    wish: Comparison = EXACT
-    spec: JobSpec | None = None
-
-
-def asked_by(hub: Hub, request: SubmitRequest, policy: VerificationPolicy) -> RequestedComparison:
-    named = request.compare or request.compare_function
-    if named and policy.mode is Mode.NONE:
-        raise BadRequest(
-            "A comparison is for results that are verified: say --verify adaptive, quorum:K or --confidence P.",
-            field="compare",
-        )
-    if request.compare_function is None:
-        return RequestedComparison(wish=Comparison(within=comparison.parse(request.compare or "exact")))
-    spec = _spec(request, timeout_s=hub.settings.compare_timeout_s)
-    longest_ms = round(spec.timeout_s * 1000)
-    return RequestedComparison(
-        wish=Comparison(function=spec_digest(spec.body()), longest_ms=longest_ms), spec=spec
-    )
-
-
-def _spec(request: SubmitRequest, *, timeout_s: float) -> JobSpec:
-    """A small job, only where the results themselves might have come from, with the same packages."""
-    asked, job = request.compare_function, request.spec
-    assert asked is not None
-    kept = ("regions", "tags", "exclude_tags", "exclude_hosts", "properties", "isolation", "mesh_version")
-    least, most = _RAM_MB
-    needs: dict[str, Any] = {name: getattr(job.needs, name) for name in kept}
-    needs |= {
-        "ram_mb": max(least, min(most, job.needs.requirements().ram_mb)),
-        "python": asked.python or job.needs.python,
-    }
-    return JobSpec(
-        kind=JobKind.FUNCTION,
-        name="compare",
-        needs=Needs(**needs),
-        function=asked.function,
-        function_artifact=asked.function_artifact,
-        dependencies=job.dependencies,
-        timeout_s=timeout_s,
-        allow_pickle=job.allow_pickle,
-    )
-
-
-# what that makes of results
 
 
 class Reported(Protocol):

@@ -18,13 +18,14 @@ from computepool.core.trust import verification as rules
 from computepool.core.trust.verification import Decision, Result, Ruling, parse
 from computepool.hub.db.session import Tx
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.comparison import Comparison, wish_of
 from computepool.hub.jobs.rows import FullJobRow, JobRow
 from computepool.hub.jobs.running.logs import Arrivals
 from computepool.hub.jobs.transitions import Effects
 from computepool.hub.settlement import hub_jobs, result_rows
 from computepool.hub.settlement.hub_jobs import Work
 from computepool.hub.settlement.verification import comparators, verification
-from computepool.hub.settlement.verification.comparators import Comparer, Comparison
+from computepool.hub.settlement.verification.comparators import Comparer
 from computepool.hub.settlement.verification.verification import ReportedRun
 from computepool.hub.snapshot import Snapshot
 
@@ -48,7 +49,7 @@ def decide(
 
     `may_ask`: nobody runs the job now, and nobody is being asked. Else what is open is asked after the next result.
     """
-    wish = wish or comparators.wish_of(job)
+    wish = wish or wish_of(job)
     changes: dict[str, Any] = {}
     while True:
         comparer = Comparer(snapshot=snapshot, tx=tx, wish=wish, arrivals=arrivals)
@@ -125,7 +126,7 @@ def on_answered(tx: Tx, snapshot: Snapshot, hub_job: FullJobRow, *, effects: Eff
     if job is None or job.comparing != hub_job.id or job.state != JobState.QUEUED:
         return  # it was cancelled, or ended, while this was asked
     same = hub_job.state == JobState.SUCCEEDED and hub_job.result in _YES
-    asked = comparators.wish_of(job)
+    asked = wish_of(job)
     wish = asked.answered(asked.asked, same)
     runs = verification.waiting(tx, job)
     decision, changes = decide(tx, snapshot, job, runs=runs, effects=effects, wish=wish)

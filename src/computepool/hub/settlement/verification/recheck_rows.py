@@ -15,6 +15,9 @@ from computepool.hub.db.tables import IS_HELD, attempts, jobs, varying_specs
 from computepool.hub.jobs.attempt_rows import AttemptRow
 from computepool.hub.jobs.rows import FullJobRow, JobRow
 
+KIND = "recheck"  #: of hub jobs
+#: After so many hub jobs without agreement it stays as it is: nobody can tell who was wrong.
+RECHECKS_MAX = 2
 #: Of a node's results, so many are looked at, the newest: most of them may have been checked already.
 _LOOKED_AT_MAX = 5_000
 
@@ -156,8 +159,14 @@ def spent_on(connection: Connection, owner_id: str, *, payer: str, since_id: str
     return int(connection.execute(statement).scalar_one())
 
 
-def find_hub_job(connection: Connection, reference: str) -> FullJobRow | None:
-    return FullJobRow.first(connection.execute(FullJobRow.select().where(jobs.c.errand == reference)))
+def find_recheck(connection: Connection, job_id: str, number: int) -> FullJobRow | None:
+    wanted = FullJobRow.select().where(jobs.c.errand == f"{KIND}:{job_id}:{number}")
+    return FullJobRow.first(connection.execute(wanted))
+
+
+def last_recheck(connection: Connection, job_id: str) -> FullJobRow | None:
+    """Of a job whose result was proven wrong: the hub job with the right one."""
+    return find_recheck(connection, job_id, RECHECKS_MAX)
 
 
 def accepted_attempt(connection: Connection, job: JobRow) -> AttemptRow:

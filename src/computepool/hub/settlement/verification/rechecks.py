@@ -17,7 +17,6 @@ from computepool.core.trust import verification as rules
 from computepool.core.trust.reputation import RECHECKED, REFUTED_ACTION, VERIFIED_ACTION
 from computepool.core.trust.verification import Mode, Result, Ruling, VerificationPolicy
 from computepool.hub.artifacts import rows as artifact_rows
-from computepool.hub.artifacts.rows import OutputRow
 from computepool.hub.db.session import Connection, Tx
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs import views
@@ -27,14 +26,11 @@ from computepool.hub.jobs.transitions import Effects
 from computepool.hub.money import holds
 from computepool.hub.settlement import hub_jobs
 from computepool.hub.settlement.verification import comparators, recheck_rows, violations
-from computepool.hub.settlement.verification.recheck_rows import UncheckedResult
+from computepool.hub.settlement.verification.recheck_rows import KIND, RECHECKS_MAX, UncheckedResult
 from computepool.hub.settlement.verification.verification import VerificationVerdict
 from computepool.hub.snapshot import Snapshot
 
-KIND = "recheck"
 REFUTED_RESULT_ACTION = "result.refuted"
-#: After so many hub jobs without agreement it stays as it is: nobody can tell who was wrong.
-_HUB_JOBS_MAX = 2
 #: A slower or dearer node may take its time, within reason.
 _DEARER_MAX = 2
 _SMALL = CREDIT // 100
@@ -134,7 +130,7 @@ def on_ended(tx: Tx, snapshot: Snapshot, hub_job: FullJobRow, *, effects: Effect
     results = [Result(kind=kind, streak=word.attempt.streak) for kind, word in zip(kinds, words, strict=True)]
     decision = rules.judge(_POLICY, results)
     if decision.ruling is not Ruling.ACCEPT:
-        if number < _HUB_JOBS_MAX:
+        if number < RECHECKS_MAX:
             owners = [word.attempt.owner_id for word in words]
             charge = words[0].attempt.charge or 0
             send(tx, snapshot, job, number=number + 1, owners=owners, charge=charge, effects=effects)
@@ -151,7 +147,7 @@ def on_ended(tx: Tx, snapshot: Snapshot, hub_job: FullJobRow, *, effects: Effect
 def _words(connection: Connection, job: JobRow, number: int) -> list[_Word]:
     said = [job]
     for each in range(1, number + 1):
-        hub_job = recheck_rows.find_hub_job(connection, f"{KIND}:{job.id}:{each}")
+        hub_job = recheck_rows.find_recheck(connection, job.id, each)
         assert hub_job is not None
         said.append(hub_job)
     return [_Word(row, recheck_rows.accepted_attempt(connection, row)) for row in said]
@@ -218,13 +214,3 @@ def _hand_over(tx: Tx, job: JobRow, right: JobRow) -> None:
         files["result"] = right.result_artifact
     owner = {"account_id": job.account_id, "job_id": job.id, "role": "corrected"}
     artifact_rows.refer(tx, [owner | {"name": name, "digest": digest} for name, digest in files.items()])
-
-
-def corrected(connection: Connection, job: JobRow) -> tuple[FullJobRow, Sequence[OutputRow]] | None:
-    """The hub job with the right result of a job whose own was wrong, and its files."""
-    if job.verdict != VerificationVerdict.REFUTED or job.errand is not None:
-        return None
-    right = recheck_rows.find_hub_job(connection, f"{KIND}:{job.id}:{_HUB_JOBS_MAX}")
-    if right is None:
-        return None
-    return right, artifact_rows.outputs_of(connection, [right.id]).get(right.id, [])

@@ -53,7 +53,7 @@ async def start_checks(hub: Hub) -> Sequence[str]:
     rows = await hub.store.read(
         lambda connection: recheck_rows.held(
             connection,
-            kind=rechecks.KIND,
+            kind=recheck_rows.KIND,
             verdict=verification.VerificationVerdict.ALONE.value,
             after=after,
             limit=limit,
@@ -87,7 +87,7 @@ def _start(tx: Tx, snapshot: Snapshot, *, spoken: Mapping[str, tuple[list[str], 
     """`spoken`: by job, the owners whose word would decide nothing, and what its run cost."""
     effects = Effects()
     jobs = job_rows.lock_jobs(tx, spoken)
-    for job_id in recheck_rows.without_hub_job(tx.connection, sorted(jobs), kind=rechecks.KIND):
+    for job_id in recheck_rows.without_hub_job(tx.connection, sorted(jobs), kind=recheck_rows.KIND):
         owners, charge = spoken[job_id]
         rechecks.send(tx, snapshot, jobs[job_id], number=1, owners=owners, charge=charge, effects=effects)
     return effects.settlement()

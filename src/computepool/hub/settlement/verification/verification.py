@@ -15,14 +15,12 @@ from typing import Any
 
 from computepool.core.jobs.lifecycle import AttemptState, JobState, Reason
 from computepool.core.money.pricing import charge_of
-from computepool.core.trust import verification
 from computepool.core.trust.reputation import NARROW_ACTION, PADDED_ACTION, REFUTED_ACTION, VERIFIED_ACTION
 from computepool.core.trust.verification import (
     CHECK_QUORUM,
     Decision,
     Mode,
     Ruling,
-    VerificationPolicy,
     parse,
 )
 from computepool.hub.artifacts import rows as artifact_rows
@@ -462,10 +460,3 @@ def believe_first(tx: Tx, snapshot: Snapshot, job: JobRow, *, effects: Effects) 
 
 async def load_varying(hub: Hub) -> None:
     hub.varying |= await hub.store.read(result_rows.varying)
-
-
-def policy_of(hub: Hub, verify: str | None, confidence: float | None) -> VerificationPolicy:
-    """What a submission asks for, or else what the operator wants."""
-    if confidence is not None:
-        return verification.with_confidence(confidence)
-    return parse(verify or hub.settings.verify)

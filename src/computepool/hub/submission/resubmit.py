@@ -13,9 +13,9 @@ from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection
 from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
+from computepool.hub.jobs import comparison
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.rows import FullJobRow
-from computepool.hub.settlement.verification import comparators
 from computepool.protocol.jobs.jobs import AgainRequest, CompareFunction, Item, JobSpec, SubmitRequest
 
 _LONGEST_TTL_S = 90 * 24 * 3600
@@ -30,7 +30,7 @@ async def request_for(hub: Hub, principal: Principal, job_id: str, *, asked: Aga
     assert row is not None
     if row.account_id != principal.account_id:
         raise Conflict("Only its submitter can run a job again: the new one is paid by whoever asks for it.")
-    wish = comparators.wish_of(row)
+    wish = comparison.wish_of(row)
     digests = [row.spec_digest] + ([] if wish.function is None else [wish.function])
     specs = await hub.specs.load(digests)
     if len(specs) < len(set(digests)):

@@ -19,10 +19,10 @@ from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection
 from computepool.hub.identity.access import Principal
 from computepool.hub.memory.shapes import shape_of
-from computepool.hub.money import ledger_rows, quote_messages
+from computepool.hub.money import ledger_rows
 from computepool.hub.nodes import hosts, mesh_version
 from computepool.hub.scheduling import feasibility
-from computepool.hub.settlement.verification import verification
+from computepool.hub.submission import quote_messages, verification
 from computepool.protocol.jobs.jobs import asked
 from computepool.protocol.money.credits import Estimate, QuoteRequest, QuoteView, ZoneOffer
 
@@ -88,7 +88,7 @@ async def quote(hub: Hub, principal: Principal, request: QuoteRequest) -> QuoteV
         items=request.items,
         max_price=request.max_price,
         budget=request.budget,
-        policy=verification.policy_of(hub, request.verify, request.confidence),
+        policy=verification.policy(request.verify, request.confidence, hub.settings),
     )
     shape = shape_of(wanted, account, ceiling=agreed.ceiling)
     seen = outlook(hub.registry.fleet, hub.market, shape)

@@ -1,0 +1,51 @@
+"""How results of a job are compared: its submitter's wish, kept with the job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from computepool.core.trust.comparison import Tolerance
+from computepool.hub.jobs.rows import JobRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Nothing of it given: results are the same where their digests are."""
+
+    within: Tolerance | None = None
+    function: str | None = None  #: digest of the spec that calls it
+    longest_ms: int = 0  #: of such a call
+    answers: Mapping[str, bool] = field(default_factory=dict)  #: by the two results
+    asked: str = ""  #: the two that it is being called with
+
+    def __str__(self) -> str:
+        if self.within is not None:
+            return str(self.within)
+        return "exact" if self.function is None else "function"
+
+    def row(self) -> str | None:
+        if self.within is not None:
+            return json.dumps({"tolerance": [self.within.relative, self.within.absolute]})
+        if self.function is None:
+            return None
+        rest = {"ms": self.longest_ms, "answers": dict(self.answers), "asked": self.asked}
+        return json.dumps({"function": self.function, **rest})
+
+    def answered(self, pair: str, same: bool) -> Comparison:
+        return replace(self, answers={**self.answers, pair: same}, asked="")
+
+
+EXACT = Comparison()
+
+
+def wish_of(job: JobRow) -> Comparison:
+    if job.compare is None:
+        return EXACT
+    said = json.loads(job.compare)
+    if "tolerance" in said:
+        return Comparison(within=Tolerance(*said["tolerance"]))
+    return Comparison(
+        function=said["function"], longest_ms=said["ms"], answers=said["answers"], asked=said["asked"]
+    )

@@ -1,0 +1,93 @@
+"""What a submission asks for the checking of its results: by how many, and how they are compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from computepool.core.errors import BadRequest
+from computepool.core.jobs.lifecycle import JobKind
+from computepool.core.trust import comparison, verification
+from computepool.core.trust.verification import Mode, VerificationPolicy
+from computepool.hub.jobs.comparison import EXACT, Comparison
+from computepool.hub.settings import Settings
+from computepool.protocol.jobs.jobs import JobSpec, Needs, SubmitRequest, spec_digest
+
+_RAM_MB = 256, 1024  #: of a comparison, at least and at most
+
+
+def policy_of(request: SubmitRequest, settings: Settings) -> VerificationPolicy:
+    return policy(_verify(request), request.confidence, settings)
+
+
+def policy(verify: str | None, confidence: float | None, settings: Settings) -> VerificationPolicy:
+    """What is asked for, or else what the operator wants."""
+    if confidence is not None:
+        return verification.with_confidence(confidence)
+    return verification.parse(verify or settings.verify)
+
+
+def _verify(request: SubmitRequest) -> str | None:
+    """Two runs of a sealed job never look alike to the hub, so nothing can be compared."""
+    if request.spec.seal_to is None:
+        return request.verify
+    if (
+        request.verify not in (None, "none")
+        or request.confidence
+        or request.compare
+        or request.compare_function
+    ):
+        raise BadRequest(
+            "A sealed result cannot be checked by the hub, which cannot read it: leave verify and compare out.",
+            field="spec.seal_to",
+        )
+    return "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestedComparison:
+    """The wish of a submission, with the spec that must be stored with it."""
+
+    wish: Comparison = EXACT
+    spec: JobSpec | None = None
+
+
+def comparison_of(
+    request: SubmitRequest, policy: VerificationPolicy, settings: Settings
+) -> RequestedComparison:
+    named = request.compare or request.compare_function
+    if named and policy.mode is Mode.NONE:
+        raise BadRequest(
+            "A comparison is for results that are verified: say --verify adaptive, quorum:K or --confidence P.",
+            field="compare",
+        )
+    if request.compare_function is None:
+        return RequestedComparison(wish=Comparison(within=comparison.parse(request.compare or "exact")))
+    spec = _spec(request, timeout_s=settings.compare_timeout_s)
+    longest_ms = round(spec.timeout_s * 1000)
+    return RequestedComparison(
+        wish=Comparison(function=spec_digest(spec.body()), longest_ms=longest_ms), spec=spec
+    )
+
+
+def _spec(request: SubmitRequest, *, timeout_s: float) -> JobSpec:
+    """A small job, only where the results themselves might have come from, with the same packages."""
+    asked, job = request.compare_function, request.spec
+    assert asked is not None
+    kept = ("regions", "tags", "exclude_tags", "exclude_hosts", "properties", "isolation", "mesh_version")
+    least, most = _RAM_MB
+    needs: dict[str, Any] = {name: getattr(job.needs, name) for name in kept}
+    needs |= {
+        "ram_mb": max(least, min(most, job.needs.requirements().ram_mb)),
+        "python": asked.python or job.needs.python,
+    }
+    return JobSpec(
+        kind=JobKind.FUNCTION,
+        name="compare",
+        needs=Needs(**needs),
+        function=asked.function,
+        function_artifact=asked.function_artifact,
+        dependencies=job.dependencies,
+        timeout_s=timeout_s,
+        allow_pickle=job.allow_pickle,
+    )
