@@ -1,7 +1,8 @@
 """The import contract of the hub, which goes by the names of files and folders. `lint-imports` runs it.
 
 Inside each domain: `routes.py` calls use cases, use cases call `rows.py`, and nothing calls back up. Between domains: a use
-case calls those of its own domain and of the layers below. Rows are one database, so any use case may read any of them.
+case calls those of its own domain and of the layers below. Rows are one database, so any use case may read any of them;
+`db/` itself knows no domain. No modules import each other in a circle.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class DomainsContract(Contract):  # type: ignore[misc]
     layers = fields.ListField(subfield=fields.StringField())
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
-        broken = [*_by_kind(graph), *self._upward(graph)]
+        broken = [*_by_kind(graph), *_out_of_db(graph), *self._upward(graph), *_circles(graph)]
         return ContractCheck(kept=not broken, metadata={"broken": broken})
 
     def _upward(self, graph: ImportGraph) -> Iterator[str]:
@@ -70,6 +71,28 @@ def _imports(graph: ImportGraph) -> Iterator[tuple[str, str]]:
     for importer in sorted(graph.modules):
         for imported in sorted(graph.find_modules_directly_imported_by(importer)):
             yield importer, imported
+
+
+def _out_of_db(graph: ImportGraph) -> Iterator[str]:
+    """The store serves every domain and knows none."""
+    below = (f"{_HUB}db", f"{_HUB}clock", f"{_HUB}settings")
+    for importer, imported in _imports(graph):
+        if importer.startswith(f"{_HUB}db.") and imported.startswith(_HUB) and not imported.startswith(below):
+            yield f"{importer} imports {imported}"
+
+
+def _circles(graph: ImportGraph) -> Iterator[str]:
+    """What is left when all is taken away that imports nothing of what is left, or is not imported by it."""
+    left = {
+        module: graph.find_modules_directly_imported_by(module)
+        for module in graph.modules
+        if module.startswith(_HUB)
+    }
+    while outside := [m for m in left if not left[m] & left.keys() or not any(m in left[n] for n in left)]:
+        for module in outside:
+            del left[module]
+    for module in sorted(left):
+        yield f"{module} imports {', '.join(sorted(left[module] & left.keys()))}, in a circle"
 
 
 def _by_kind(graph: ImportGraph) -> Iterator[str]:

@@ -15,8 +15,8 @@ import pytest
 import typer
 
 from computepool.core.money.money import CREDIT
+from computepool.hub.app import open_store
 from computepool.hub.clock import SystemClock
-from computepool.hub.db.session import Store
 from computepool.sdk import BadRequest, Conflict, Pool
 from computepool.sdk.errors import InsufficientCredits
 from computepool.testing.processes import RealPool, wait_until
@@ -32,7 +32,7 @@ TO_BANK = ("--bank", "50100123456789", "--ifsc", "HDFC0000123", "--name", "Asha 
 def real() -> Iterator[RealPool]:
     with RealPool(payout_round_s=0.05, payouts_open_max=1_000) as pool:
         hub = pool.start_hub()
-        store = Store(hub.settings.url, clock=SystemClock(), hub_id="test")
+        store = open_store(hub.settings.url, clock=SystemClock(), hub_id="test")
         earn_now(store, pool.client().whoami().id, 1_000_000 * CREDIT)
         store.close()
         yield pool

@@ -9,10 +9,10 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from computepool.core.jobs.lifecycle import JobState, Outcome, Reason, may_become
-from computepool.hub.app import build_hub
+from computepool.hub.app import build_hub, open_store
 from computepool.hub.db import event_rows
 from computepool.hub.db.event_rows import EventRow
-from computepool.hub.db.session import Connection, Store, Tx
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
@@ -94,7 +94,7 @@ class Bench:
         await self.hub.store.stop()
         self.hub = replace(
             self.hub,
-            store=Store(self.settings.url, clock=self.clock, hub_id=self.hub.hub_id),
+            store=open_store(self.settings.url, clock=self.clock, hub_id=self.hub.hub_id),
             registry=Registry(self.settings.lease_rules()),
         )
         await self.start()

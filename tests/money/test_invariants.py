@@ -15,9 +15,11 @@ from typer.testing import CliRunner
 from computepool.cli.main import app
 from computepool.core.money import ledger
 from computepool.core.money.money import CREDIT
+from computepool.hub.app import open_store
 from computepool.hub.db import dialect
 from computepool.hub.db.money_tables import transfers
-from computepool.hub.db.session import Store, Tx
+from computepool.hub.db.session import Tx
+from computepool.hub.money import booking
 from computepool.hub.observability.consistency import jobs as consistency
 from computepool.hub.observability.invariants import GUARDS, MONEY_RULES, check_all
 from computepool.testing.clock import FakeClock
@@ -337,7 +339,7 @@ def _rehash(connection: Connection) -> None:
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def place(request: pytest.FixtureRequest, fresh: Fresh) -> Iterator[Place]:
     url = fresh(request.param)
-    store, engine = Store(url, clock=FakeClock(), hub_id="hub"), dialect.make_migrator(url)
+    store, engine = open_store(url, clock=FakeClock(), hub_id="hub"), dialect.make_migrator(url)
     try:
         yield Place(engine, asdict(build(store)))
     finally:
@@ -374,12 +376,12 @@ def test_exactly_what_was_damaged_is_found(place: Place, name: str) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 async def test_the_check_sees_one_moment_while_money_moves(fresh: Fresh, database: str) -> None:
-    store = Store(fresh(database), clock=FakeClock(), hub_id="hub")
+    store = open_store(fresh(database), clock=FakeClock(), hub_id="hub")
     store.start()
     account = await store.write(add_account)
 
     def unit(number: int, tx: Tx) -> None:
-        tx.post(f"topup:{number}", ledger.top_up(account, 1 + number, source=ledger.PROMO))
+        booking.post(tx, f"topup:{number}", ledger.top_up(account, 1 + number, source=ledger.PROMO))
 
     async def write() -> int:
         number = 0
@@ -408,9 +410,9 @@ def test_the_command_says_which_row_and_exits_with_one(
     fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = fresh("sqlite")
-    store = Store(url, clock=FakeClock(), hub_id="hub")
+    store = open_store(url, clock=FakeClock(), hub_id="hub")
     account = store.write_now(add_account)
-    store.write_now(lambda tx: tx.post("grant:1", ledger.grant(account, CREDIT)))
+    store.write_now(lambda tx: booking.post(tx, "grant:1", ledger.grant(account, CREDIT)))
     monkeypatch.setenv("DATABASE_URL", url)
     assert CliRunner().invoke(app, ["hub", "check"]).exit_code == 0
     store.write_now(

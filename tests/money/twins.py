@@ -16,11 +16,11 @@ from sqlalchemy import Row, select
 
 from computepool.core.money.pricing import Zone
 from computepool.core.resources import NodeState
-from computepool.hub.app import build_hub
+from computepool.hub.app import build_hub, open_store
 from computepool.hub.context import Hub
 from computepool.hub.db import dialect
 from computepool.hub.db.money_tables import balances, transfers
-from computepool.hub.db.session import Connection, Store, Tx
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.db.tables import attempts
 from computepool.hub.db.tables import jobs as job_table
 from computepool.hub.identity.access import NodePrincipal, Principal
@@ -87,7 +87,7 @@ class Twin:
         """A new hub on the same database, which remembers nothing else."""
         await self.stop()
         hub_id = f"{self.hub.hub_id}i"  # a hub draws a new one at every start
-        store = Store(self.settings.url, clock=self.clock, hub_id=hub_id)
+        store = open_store(self.settings.url, clock=self.clock, hub_id=hub_id)
         self.hub = replace(
             self.hub,
             hub_id=hub_id,

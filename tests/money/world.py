@@ -14,7 +14,7 @@ from computepool.core.money.pricing import HOUR_MS, Economy, charge_of, first_ta
 from computepool.hub.db.money_tables import payouts
 from computepool.hub.db.session import Store, Tx
 from computepool.hub.db.tables import attempts, jobs
-from computepool.hub.money import price_rows
+from computepool.hub.money import booking, price_rows
 from computepool.testing.factories import add_account, add_attempt, add_jobs, add_node
 
 TABLE = first_table(Economy.MARKET)
@@ -88,14 +88,14 @@ class _Builder:
 
     def _give(self) -> None:
         for account in (self.sam, self.pia):
-            self.tx.post(f"topup:{account}", ledger.top_up(account, 90_000 * CREDIT, source=BANK))
-        self.tx.post("grant:sam", ledger.grant(self.sam, 1_000 * CREDIT))
+            booking.post(self.tx, f"topup:{account}", ledger.top_up(account, 90_000 * CREDIT, source=BANK))
+        booking.post(self.tx, "grant:sam", ledger.grant(self.sam, 1_000 * CREDIT))
 
     def _submit(self, account: str, count: int = 1, *, hold: int, earned: int = 0) -> list[str]:
         columns = {"ceiling": PRICE, "hold": hold, "hold_earned": earned}
         made = add_jobs(self.tx, count, account_id=account, **columns)
         legs = ledger.hold(account, amount=hold * count, earned=earned * count)
-        self.tx.post(f"hold:{made[0]}", legs, job_id=made[0])
+        booking.post(self.tx, f"hold:{made[0]}", legs, job_id=made[0])
         return made
 
     def _succeed(self, job_id: str, account: str, *, owner: str, hold: int, earned: int = 0) -> None:
@@ -106,13 +106,13 @@ class _Builder:
         self._end(jobs, job_id, state="succeeded", accepted_attempt=1, charge=CHARGE)
         parts = ledger.split(held=hold, charge=CHARGE, table=TABLE)
         legs = ledger.settle(account, owner_id=owner, parts=parts, earned=earned)
-        self.tx.post(f"settle:{job_id}", legs, job_id=job_id, ref=attempt)
+        booking.post(self.tx, f"settle:{job_id}", legs, job_id=job_id, ref=attempt)
 
     def _take_back(self, job_id: str, account: str, *, owner: str) -> None:
         self._end(jobs, job_id, verdict="refuted", taken_back=CHARGE)
         fee = TABLE.fee_of(CHARGE)
         legs = ledger.take_back(account, owner_id=owner, pay=CHARGE - fee, fee=fee)
-        self.tx.post(f"takeback:{job_id}", legs, job_id=job_id, ref=f"{job_id}-1")
+        booking.post(self.tx, f"takeback:{job_id}", legs, job_id=job_id, ref=f"{job_id}-1")
 
     def _fail(self, job_id: str) -> None:
         attempt = add_attempt(
@@ -120,13 +120,15 @@ class _Builder:
         )
         self._end(attempts, attempt, state="failed", report_digest="x")
         self._end(jobs, job_id, state="failed", charge=0)
-        self.tx.post(f"settle:{job_id}", ledger.release(self.sam, amount=HOLD, earned=0), job_id=job_id)
+        booking.post(
+            self.tx, f"settle:{job_id}", ledger.release(self.sam, amount=HOLD, earned=0), job_id=job_id
+        )
 
     def _mature(self) -> None:
         """All that pia has earned so far, by the first settlement."""
         earned = 1 + next(n for n, row in enumerate(self.tx.transfers) if row["kind"] == "pay")
         legs = ledger.mature(self.pia, TABLE.net_of(CHARGE))
-        self.tx.post(f"mature:{self.pia}:0", legs, ref=str(earned))
+        booking.post(self.tx, f"mature:{self.pia}:0", legs, ref=str(earned))
 
     def _end(self, table: Table, id_: str, **values: object) -> None:
         changed = update(table).where(table.c.id == id_).values(finished_at_ms=self.tx.now_ms, **values)
@@ -137,10 +139,10 @@ class _Builder:
         for payout_id, state in states.items():
             self._payout(payout_id, state)
             legs = ledger.reserve_payout(self.pia, payout_id=payout_id, amount=TABLE.payout_min)
-            self.tx.post(f"payout:{payout_id}:reserve", legs, ref=payout_id)
-        self.tx.post(f"payout:{World.paid}:paid", ledger.pay_out(World.paid, TABLE.payout_min))
+            booking.post(self.tx, f"payout:{payout_id}:reserve", legs, ref=payout_id)
+        booking.post(self.tx, f"payout:{World.paid}:paid", ledger.pay_out(World.paid, TABLE.payout_min))
         back = ledger.return_payout(self.pia, payout_id=World.returned, amount=TABLE.payout_min)
-        self.tx.post(f"payout:{World.returned}:return", back)
+        booking.post(self.tx, f"payout:{World.returned}:return", back)
 
     def _payout(self, payout_id: str, state: str) -> None:
         row: dict[str, Any] = {

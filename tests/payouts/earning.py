@@ -12,7 +12,7 @@ from computepool.hub.context import Hub
 from computepool.hub.db.money_tables import transfers
 from computepool.hub.db.session import Store, Tx
 from computepool.hub.db.tables import attempts, jobs
-from computepool.hub.money import price_rows
+from computepool.hub.money import booking, price_rows
 from computepool.testing.factories import add_account, add_attempt, add_jobs, add_node
 from computepool.testing.hub import HubDouble
 
@@ -37,9 +37,9 @@ def _be_paid(tx: Tx, owner: str, amount: int) -> None:
     charge = amount * 5 // 4
     assert table.net_of(charge) == amount, "choose an amount that the fee divides evenly"
     submitter = add_account(tx)
-    tx.post(f"topup:{submitter}", ledger.top_up(submitter, charge, source=BANK))
+    booking.post(tx, f"topup:{submitter}", ledger.top_up(submitter, charge, source=BANK))
     [job_id] = add_jobs(tx, account_id=submitter, ceiling=charge, hold=charge)
-    tx.post(f"hold:{job_id}", ledger.hold(submitter, amount=charge, earned=0), job_id=job_id)
+    booking.post(tx, f"hold:{job_id}", ledger.hold(submitter, amount=charge, earned=0), job_id=job_id)
     node_id = add_node(tx, account_id=owner, state="paused")
     terms = {"price": charge, "price_version": table.version, "billed_ms": HOUR_MS, "charge": charge}
     attempt_id = add_attempt(tx, job_id, node_id=node_id, owner_id=owner, **terms)
@@ -51,7 +51,7 @@ def _be_paid(tx: Tx, owner: str, amount: int) -> None:
         tx.connection.execute(update(table_).where(table_.c.id == id_).values(ended))
     parts = ledger.split(held=charge, charge=charge, table=table)
     legs = ledger.settle(submitter, owner_id=owner, parts=parts, earned=0)
-    tx.post(f"settle:{job_id}", legs, job_id=job_id, ref=attempt_id)
+    booking.post(tx, f"settle:{job_id}", legs, job_id=job_id, ref=attempt_id)
     before = None
     for after in ("queued", "leased", "succeeded"):
         final = after == "succeeded"
@@ -71,4 +71,9 @@ def _mature(tx: Tx, owner: str) -> None:
     """Everything so far, whoever paid it."""
     paid = select(func.max(transfers.c.seq)).where(transfers.c.credit == ledger.earn(owner))
     last = tx.connection.execute(paid).scalar_one()
-    tx.post(f"mature:{owner}:{last}", ledger.mature(owner, tx.balance(ledger.earn(owner))), ref=str(last))
+    booking.post(
+        tx,
+        f"mature:{owner}:{last}",
+        ledger.mature(owner, booking.balance(tx, ledger.earn(owner))),
+        ref=str(last),
+    )

@@ -9,8 +9,8 @@ import httpx2
 import pytest
 
 from computepool.core.money import ledger
+from computepool.hub.app import open_store
 from computepool.hub.clock import SystemClock
-from computepool.hub.db.session import Store
 from computepool.hub.money import booking
 from computepool.hub.money.payouts import rows as payout_rows
 from computepool.testing.postgres import PostgresServer
@@ -44,7 +44,7 @@ class Till:
         self.settings: dict[str, Any] = {**QUICK, **bank.settings()}
         self.pool = RealPool(database_url=url, **self.settings)
         self.hub: HubProcess = self.pool.add_hub()
-        self.store = Store(self.hub.settings.url, clock=SystemClock(), hub_id="test")
+        self.store = open_store(self.hub.settings.url, clock=SystemClock(), hub_id="test")
         self.hub.start()
         with self.http() as http:
             self.me = http.get("/me").json()["id"]

@@ -14,6 +14,7 @@ import pytest
 from computepool.core.money import ledger
 from computepool.core.money.money import CREDIT
 from computepool.hub.app import build_hub, create_app
+from computepool.hub.money import booking
 from computepool.hub.money.payouts import payout_rounds
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
@@ -112,7 +113,7 @@ async def test_only_matured_earnings_can_be_paid_out(scene: Scene) -> None:
     """Neither granted nor bought credits leave the pool."""
     rich = (await scene.hub.admin.get("/me")).json()["id"]
     await scene.hub.hub.store.write(
-        lambda tx: tx.post("test:gift", ledger.top_up(rich, 10_000 * CREDIT, source=ledger.PROMO))
+        lambda tx: booking.post(tx, "test:gift", ledger.top_up(rich, 10_000 * CREDIT, source=ledger.PROMO))
     )
     refused = await scene.hub.admin.post("/payouts", json={"amount": LEAST, **UPI})
     assert (refused.status_code, refused.json()["code"]) == (402, "insufficient_credits")

@@ -31,8 +31,8 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
+from computepool.hub.app import open_store
 from computepool.hub.clock import SystemClock
-from computepool.hub.db.session import Store
 from computepool.sdk.pool import Pool, connect
 from computepool.testing.processes import AgentProcess, HubProcess, RealPool
 from tests.payouts.earning import LEAST, earn_now
@@ -75,7 +75,7 @@ class Web:
     def earn(self, amount: int = LEAST_PAYOUT, *, account_id: str | None = None) -> None:
         """Matured earnings of the provider (or who is named), as settled jobs leave them."""
         hub = self.hub.settings
-        store = Store(hub.url, clock=SystemClock(), hub_id="test")
+        store = open_store(hub.url, clock=SystemClock(), hub_id="test")
         try:
             earn_now(store, account_id or self.provider.whoami().id, amount)
         finally:

@@ -11,8 +11,9 @@ from playwright.sync_api import Page, expect
 
 from computepool.core.trust.reputation import PROBE_WRONG_ACTION, REFUTED_ACTION, VIOLATIONS_MAX
 from computepool.core.trust.violations import PROBES_WRONG
+from computepool.hub.app import open_store
 from computepool.hub.clock import SystemClock
-from computepool.hub.db.session import Store, Tx
+from computepool.hub.db.session import Tx
 from computepool.hub.settlement.verification import violations
 from computepool.sdk.pool import Pool
 from computepool.testing.processes import RealPool
@@ -124,7 +125,7 @@ def test_a_banned_node_is_pardoned(two: Two, asker: Page) -> None:
 
 def _strike(two: Two, node_id: str) -> None:
     """As results that were proven wrong leave it, about jobs of two people, and tests that it failed."""
-    store = Store(two.real.hubs[0].settings.url, clock=SystemClock(), hub_id="test")
+    store = open_store(two.real.hubs[0].settings.url, clock=SystemClock(), hub_id="test")
 
     def wrong(tx: Tx, whose: str) -> None:
         tx.emit(actor="hub", action=REFUTED_ACTION, node_id=node_id, account_id=whose)

@@ -8,7 +8,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 
 from fastapi import APIRouter, FastAPI
@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute
 from computepool.core.errors import Unavailable
 from computepool.core.money.market import Market
 from computepool.hub.approvals import routes as approval_routes
+from computepool.hub.artifacts import inline_rows
 from computepool.hub.artifacts import routes as artifact_routes
 from computepool.hub.artifacts.storage.choice import make_blobs
 from computepool.hub.clock import Clock, SystemClock
@@ -24,7 +25,7 @@ from computepool.hub.context import Hub
 from computepool.hub.db.dialect import HubLock
 from computepool.hub.db.listen import Listener
 from computepool.hub.db.schema import migrate
-from computepool.hub.db.session import Store
+from computepool.hub.db.session import AtEnd, Store
 from computepool.hub.db.signals import Signals
 from computepool.hub.groups import collector
 from computepool.hub.groups import routes as group_routes
@@ -49,7 +50,7 @@ from computepool.hub.loops import cache_sync as follow_loop
 from computepool.hub.loops import dispatch as dispatch_loop
 from computepool.hub.loops import housekeeping as upkeep_loop
 from computepool.hub.memory.registry import Registry
-from computepool.hub.money import price_routes
+from computepool.hub.money import booking, price_routes
 from computepool.hub.money import routes as credit_routes
 from computepool.hub.money.market import routes as market_routes
 from computepool.hub.money.market import spot_prices as market_service
@@ -65,7 +66,8 @@ from computepool.hub.scheduling.dispatch import Dispatcher
 from computepool.hub.settings import Settings
 from computepool.hub.settlement.verification import verification
 from computepool.hub.threads import in_thread
-from computepool.hub.trust import reputation, submitter_reputation
+from computepool.hub.trust import reputation_rows, submitter_reputation, submitter_reputation_rows
+from computepool.hub.trust.submitter_reputation_rows import SubmitterCounts
 
 logger = logging.getLogger(__name__)
 #: Threads of the store and the event loop share one interpreter; the default of 5 ms would be felt in every reply.
@@ -77,11 +79,20 @@ People sign in with `Authorization: Bearer cp_…`; nodes with a token they sign
 details with a stable `code`. Lists are pages: ask again with `after=next`. Times are milliseconds since the epoch."""
 
 
+def open_store(url: str, *, clock: Clock, hub_id: str, **options: int) -> Store:
+    """A store whose transactions end as all of a hub's do."""
+    at_end = AtEnd(
+        first=(inline_rows.write, collector.close),
+        last=(booking.write, reputation_rows.write, SubmitterCounts().write),
+    )
+    return Store(url, clock=clock, hub_id=hub_id, at_end=at_end, **options)
+
+
 def build_hub(settings: Settings, clock: Clock) -> Hub:
     hub_id = clock.entropy(6).hex()
     settings.data_dir.mkdir(parents=True, exist_ok=True)
-    migrate(settings.url)
-    store = Store(
+    migrate(settings.url, rebuild=(reputation_rows.rebuild, submitter_reputation_rows.rebuild))
+    store = open_store(
         settings.url,
         clock=clock,
         hub_id=hub_id,
@@ -207,13 +218,9 @@ async def running(
 ) -> AsyncIterator[tuple[Dispatcher, Authenticator]]:
     """A hub at work: store threads, boot, loops; everything stopped in order at the end."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    hub.store.start()
-    await in_thread(hub, hub.blobs.claim, hub.secrets.digest("artifacts"))
     dispatcher, authenticator = Dispatcher(hub), Authenticator(hub)
-    hub.store.on_commit = lambda topics: cache_sync.own_commit(hub, authenticator, topics)
-    hub.store.on_closing = collector.close
-    hub.store.on_reputation = lambda changed: reputation.follow(hub, changed)
-    hub.store.on_submitter_reputation = lambda changed: submitter_reputation.follow(hub, changed)
+    hub.store.start(partial(cache_sync.follow_commit, hub, authenticator))
+    await in_thread(hub, hub.blobs.claim, hub.secrets.digest("artifacts"))
     others = cache_sync.OtherHubs(hub, authenticator)
     listener = Listener(hub.settings.url, hub_id=hub.hub_id, heard=others.heard)
     await leases.on_boot(hub)

@@ -71,10 +71,10 @@ async def test_what_another_hub_took_meanwhile_counts_when_it_is_kept(hub: HubDo
     assert (await sam.post("/jobs", json=call(400))).status_code == 201
     account = (await sam.get("/me")).json()["id"]
     hub.hub.kept[account].bytes = 5_100  # more than half: it is looked at again
-    await hub.hub.store.write(lambda tx: tx.count_inline(account, 9_000))
+    await hub.hub.store.write(lambda tx: inline_rows.count(tx, account, 9_000))
     refused = await sam.post("/jobs", json=call(4_500))
     assert (refused.status_code, refused.json()["code"]) == (507, "quota_exceeded")
-    await hub.hub.store.write(lambda tx: tx.count_inline(account, -9_000))
+    await hub.hub.store.write(lambda tx: inline_rows.count(tx, account, -9_000))
     holds(hub)
 
 
@@ -160,8 +160,8 @@ async def test_a_wrong_count_is_found(hub: HubDouble) -> None:
     await set_quota(hub, sam, artifact_bytes_max=100_000)
     await sam.post("/jobs", json=call(9_000))
     assert await hub.hub.store.read(inline_rows.differing) == []
-    await hub.hub.store.write(lambda tx: tx.count_inline(account, 1))
+    await hub.hub.store.write(lambda tx: inline_rows.count(tx, account, 1))
     assert await hub.hub.store.read(inline_rows.differing) == [account]
     [broken] = check(hub.hub.settings)
     assert "counted for them" in broken
-    await hub.hub.store.write(lambda tx: tx.count_inline(account, -1))
+    await hub.hub.store.write(lambda tx: inline_rows.count(tx, account, -1))

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, create_engine, text
 
+from computepool.hub.app import open_store
 from computepool.hub.db.schema import migrate
-from computepool.hub.db.session import Store
+from computepool.hub.db.session import Commit, Store
 from computepool.hub.db.tables import metadata
 from computepool.testing.clock import FakeClock
 from computepool.testing.postgres import PostgresServer
@@ -67,9 +68,9 @@ async def make_store(clock: FakeClock) -> AsyncIterator[MakeStore]:
     """Started stores, stopped after the test: as many hubs on one database as a test asks for."""
     stores: list[Store] = []
 
-    def make(url: str, **options: int) -> Store:
-        store = Store(url, clock=clock, hub_id=f"hub{len(stores)}", **options)
-        store.start()
+    def make(url: str, *, follow: Callable[[Commit], None] = lambda _commit: None, **options: int) -> Store:
+        store = open_store(url, clock=clock, hub_id=f"hub{len(stores)}", **options)
+        store.start(follow)
         stores.append(store)
         return store
 

@@ -49,7 +49,6 @@ async def rounds(store: Store, group: str) -> int:
 
 async def two(url: str, make_store: MakeStore) -> tuple[Store, Store]:
     first, second = make_store(url), make_store(url)
-    first.on_closing = second.on_closing = collector.close
     return first, second
 
 

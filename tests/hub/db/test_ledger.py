@@ -11,9 +11,10 @@ import pytest
 from computepool.core.ids import make_id
 from computepool.core.money import ledger as legs
 from computepool.core.money.ledger import FEES, PROMO, Kind, Leg, Split
+from computepool.hub.app import open_store
 from computepool.hub.db.session import Connection, Store, Tx
 from computepool.hub.jobs import rows as job_rows
-from computepool.hub.money import ledger_rows
+from computepool.hub.money import booking, ledger_rows
 from computepool.hub.money.ledger_rows import Filter
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import add_account, add_attempt, add_jobs, add_node
@@ -23,21 +24,25 @@ EVERYTHING = Filter()
 
 
 def give(tx: Tx, account: str, amount: int) -> None:
-    tx.post(f"grant:{account}:{amount}", legs.grant(account, amount))
+    booking.post(tx, f"grant:{account}:{amount}", legs.grant(account, amount))
 
 
 def pay(tx: Tx, key: str, *, payer: str, owner: str, amount: int) -> None:
     """Hold and settle in one, with a fee of a fifth."""
-    tx.post(f"hold:{key}", legs.hold(payer, amount=amount, earned=0), job_id=key)
+    booking.post(tx, f"hold:{key}", legs.hold(payer, amount=amount, earned=0), job_id=key)
     parts = Split(pay=amount - amount // 5, fee=amount // 5, refund=0)
-    tx.post(
-        f"settle:{key}", legs.settle(payer, owner_id=owner, parts=parts, earned=0), job_id=key, ref=f"{key}-1"
+    booking.post(
+        tx,
+        f"settle:{key}",
+        legs.settle(payer, owner_id=owner, parts=parts, earned=0),
+        job_id=key,
+        ref=f"{key}-1",
     )
 
 
 @pytest.fixture
 def store(url: str, clock: FakeClock) -> Iterator[Store]:
-    made = Store(url, clock=clock, hub_id="hub")
+    made = open_store(url, clock=clock, hub_id="hub")
     yield made
     made.close()
 
@@ -128,7 +133,7 @@ def test_what_matures(history: Store) -> None:
     assert history.read_now(lambda c: ledger_rows.earners_between(c, first=8, before=10)) == []
     amount, last = history.read_now(lambda c: ledger_rows.earned_between(c, "bob", after=0, before=9))
     assert (amount, last) == (80 + 160, 7)
-    history.write_now(lambda tx: tx.post("mature:bob:0", legs.mature("bob", amount), ref=str(last)))
+    history.write_now(lambda tx: booking.post(tx, "mature:bob:0", legs.mature("bob", amount), ref=str(last)))
     assert history.read_now(lambda c: ledger_rows.matured_up_to(c, "bob")) == 7
     upcoming = history.read_now(lambda c: ledger_rows.next_earned(c, "bob", after=7))
     assert upcoming is not None
@@ -266,5 +271,5 @@ def test_credits_moved_reads_only_the_numbers_since(sqlite_url: str) -> None:
 
 
 def test_legs_that_are_not_anybodys_are_in_no_statement(store: Store) -> None:
-    store.write_now(lambda tx: tx.post("odd", [Leg(PROMO, FEES, 5, Kind.TOP_UP)]))
+    store.write_now(lambda tx: booking.post(tx, "odd", [Leg(PROMO, FEES, 5, Kind.TOP_UP)]))
     assert shown(store, "ann") == []

@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import text
 
 from computepool.core.errors import OutOfSpace, Unavailable
+from computepool.hub.app import open_store
 from computepool.hub.db import dialect
 from computepool.hub.db.dialect import HubLock
 from computepool.hub.db.schema import migrate
@@ -36,7 +37,7 @@ sys.stdin.read()
 #: Writes accounts named by their number until it dies, saying each number after it was acknowledged.
 WRITE_UNTIL_DEAD = """
 import asyncio, sys
-from computepool.hub.db.session import Store
+from computepool.hub.app import open_store
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import add_account
 
@@ -47,7 +48,7 @@ def unit(name):
     return write
 
 async def main():
-    store = Store(sys.argv[1], clock=FakeClock(), hub_id="hub")
+    store = open_store(sys.argv[1], clock=FakeClock(), hub_id="hub")
     store.start()
     async def one(number):
         await store.write(unit(str(number)))
@@ -232,7 +233,7 @@ def break_at_commit(connection: Connection, *, after: bool) -> None:
 
 
 async def test_an_unreachable_server_is_said_to_everybody_at_once(clock: FakeClock, tmp_path: Path) -> None:
-    store = Store(f"postgresql://nobody@/none?host={tmp_path}", clock=clock, hub_id="hub")
+    store = open_store(f"postgresql://nobody@/none?host={tmp_path}", clock=clock, hub_id="hub")
     store.start()
     answers = await asyncio.wait_for(
         asyncio.gather(*(store.write(add_account) for _ in range(50)), return_exceptions=True), timeout=20
@@ -262,7 +263,7 @@ def test_what_was_acknowledged_survives_kill_9(url: str, crash_at: str) -> None:
             process.send_signal(signal.SIGKILL)
     assert process.wait(timeout=30) in (137, -signal.SIGKILL)
     process.stdout.close()
-    store = Store(url, clock=FakeClock(), hub_id="next")
+    store = open_store(url, clock=FakeClock(), hub_id="next")
     kept = store.read_now(names)
     assert said <= kept
     assert sorted(store.read_now(event_actors)) == sorted(kept)

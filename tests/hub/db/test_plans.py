@@ -148,7 +148,7 @@ def test_reads_use_their_index(sqlite_url: str, name: str) -> None:
 def test_writes_use_their_index(sqlite_url: str, name: str) -> None:
     ask, index = WRITES[name]
     with explained(sqlite_url) as (connection, plans):
-        ask(Tx(connection, 0))
+        ask(Tx(connection=connection, now_ms=0))
     check(plans, index)
 
 

@@ -10,9 +10,10 @@ import pytest
 from sqlalchemy import select, text
 
 from computepool.core.errors import BadRequest, Conflict, InvariantViolation, Unavailable
+from computepool.hub.app import open_store
 from computepool.hub.db import event_rows
 from computepool.hub.db.event_rows import EventRow
-from computepool.hub.db.session import Connection, Store, Tx
+from computepool.hub.db.session import Commit, Connection, Store, Tx
 from computepool.hub.db.tables import accounts as account_table
 from computepool.hub.identity import rows as account_rows
 from computepool.testing.clock import FakeClock
@@ -71,21 +72,23 @@ async def test_many_writes_at_once_each_get_their_own_answer(store: Store) -> No
     assert [event.actor for event in await store.read(events)] == [f"a{number}" for number in range(300)]
 
 
-async def test_a_shared_transaction_is_one_commit(store: Store) -> None:
-    commits: list[set[str]] = []
-    store.on_commit = commits.append
+async def test_a_shared_transaction_is_one_commit(url: str, make_store: MakeStore) -> None:
+    commits: list[Commit] = []
+    store = make_store(url, follow=commits.append)
     gate = Gate(store)
     await gate.closed()
     waiting = asyncio.gather(*(store.write(make_account(f"a{number}")) for number in range(5)))
     await asyncio.sleep(0)
     await gate.open()
     await waiting
-    assert commits == [{"events"} | {f"account:a{number}" for number in range(5)}]
+    assert [commit.topics for commit in commits] == [
+        {"events"} | {f"account:a{number}" for number in range(5)}
+    ]
 
 
-async def test_a_failing_write_leaves_nothing_and_spoils_nobody(store: Store) -> None:
-    commits: list[set[str]] = []
-    store.on_commit = commits.append
+async def test_a_failing_write_leaves_nothing_and_spoils_nobody(url: str, make_store: MakeStore) -> None:
+    commits: list[Commit] = []
+    store = make_store(url, follow=commits.append)
     gate = Gate(store)
     await gate.closed()
     failures = {3: Conflict("no"), 5: ValueError("bug"), 7: InvariantViolation("rule")}
@@ -101,7 +104,7 @@ async def test_a_failing_write_leaves_nothing_and_spoils_nobody(store: Store) ->
     assert {answer for answer in answers if isinstance(answer, str)} == good
     assert await store.read(names) == good
     assert {event.actor for event in await store.read(events)} == good
-    assert commits == [{"events"} | {f"account:{name}" for name in good}]
+    assert [commit.topics for commit in commits] == [{"events"} | {f"account:{name}" for name in good}]
 
 
 async def test_a_broken_constraint_is_that_callers_conflict(store: Store) -> None:
@@ -155,7 +158,7 @@ async def test_a_caller_that_goes_away_changes_nothing_for_the_others(store: Sto
 
 
 async def test_stopping_finishes_what_was_asked_and_refuses_the_rest(url: str, clock: FakeClock) -> None:
-    store = Store(url, clock=clock, hub_id="hub", group_commit_max=3)
+    store = open_store(url, clock=clock, hub_id="hub", group_commit_max=3)
     store.start()
     waiting = asyncio.gather(*(store.write(make_account(f"a{number}")) for number in range(20)))
     await asyncio.sleep(0)

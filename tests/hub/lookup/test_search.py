@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import delete
 
+from computepool.hub.app import open_store
 from computepool.hub.db.schema import migrate
 from computepool.hub.db.session import Store, Tx
 from computepool.hub.db.tables import events
@@ -289,7 +290,7 @@ def wanted(row: Any, want: dict[str, Any]) -> bool:
 def told_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     url = f"sqlite:///{tmp_path_factory.mktemp('told') / 'hub.sqlite'}"
     migrate(url)
-    store = Store(url, clock=FakeClock(0), hub_id="h")
+    store = open_store(url, clock=FakeClock(0), hub_id="h")
     yield store
     store.close()
 

@@ -16,6 +16,7 @@ from computepool.core.money.money import CREDIT
 from computepool.core.money.pricing import charge_of
 from computepool.hub.db.session import Tx
 from computepool.hub.main import check
+from computepool.hub.money import booking
 from computepool.hub.money import credits as credits_service
 from computepool.hub.scheduling import dispatch
 from computepool.protocol.nodes.nodes import CompleteRequest, signed_text
@@ -43,7 +44,7 @@ async def hub(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[H
 
 
 async def balance(hub: HubDouble, account: str) -> int:
-    return await hub.hub.store.write(lambda tx: tx.balance(account))
+    return await hub.hub.store.write(lambda tx: booking.balance(tx, account))
 
 
 async def me(client: httpx2.AsyncClient) -> str:

@@ -236,7 +236,7 @@ def test_a_pool_from_before_counts_what_its_events_say(
     with engine.begin() as connection:
         for statement in statements:
             connection.execute(text(statement))
-    schema.migrate(url)
+    schema.migrate(url, rebuild=[reputation_rows.rebuild])
     with engine.connect() as connection:
         outcomes = [
             ReputationEvent("node_1", Evidence.UNVERIFIED, 5),

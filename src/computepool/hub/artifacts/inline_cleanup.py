@@ -9,6 +9,7 @@ from functools import partial
 from sqlalchemy import Connection, delete, func, select, update
 
 from computepool.core.jobs.lifecycle import TERMINAL
+from computepool.hub.artifacts import inline_rows
 from computepool.hub.db import dialect
 from computepool.hub.db.group_tables import messages
 from computepool.hub.db.session import Tx
@@ -72,4 +73,4 @@ def drop(tx: Tx, job_ids: Sequence[str]) -> None:
     gone = {"payload": None, "result": None, "dropped_at_ms": tx.now_ms}
     connection.execute(update(jobs).where(dialect.among(connection, jobs.c.id, owners)).values(gone))
     for account_id, bytes_freed in freed.items():
-        tx.count_inline(account_id, -bytes_freed)
+        inline_rows.count(tx, account_id, -bytes_freed)

@@ -6,7 +6,6 @@ Counted by what each transaction adds or takes away, one row an account; `recoun
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -15,6 +14,7 @@ from sqlalchemy import Connection, bindparam, func, select
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.group_tables import inline_storage, messages
+from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import jobs, log_chunks, specs
 
 _BYTES = select(inline_storage.c.bytes).where(inline_storage.c.account_id == bindparam("account"))
@@ -34,11 +34,21 @@ def size_of(text: str | None) -> int:
     return len(text) + 2 * text.count("\0") if text.isascii() else len(text.encode()) + 2 * text.count("\0")
 
 
-def write(connection: Connection, changes: Mapping[str, int]) -> None:
+def count(tx: Tx, account_id: str, delta: int) -> None:
+    """The account keeps so many bytes more, or less, in the database. Written when the transaction ends."""
+    tx.inline[account_id] = tx.inline.get(account_id, 0) + delta
+
+
+def counted(tx: Tx, account_id: str) -> int:
+    """By how much this transaction has changed it so far."""
+    return tx.before.inline.get(account_id, 0) + tx.inline.get(account_id, 0)
+
+
+def write(tx: Tx) -> None:
     """In sorted order, as everywhere where rows are locked."""
-    rows = [{"account_id": name, "bytes": delta} for name, delta in sorted(changes.items()) if delta]
+    rows = [{"account_id": name, "bytes": delta} for name, delta in sorted(tx.inline.items()) if delta]
     if rows:
-        _ADD.execute(connection, rows)
+        _ADD.execute(tx.connection, rows)
 
 
 def stored(connection: Connection, account_id: str) -> int:

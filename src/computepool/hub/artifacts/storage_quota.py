@@ -148,7 +148,7 @@ def check_submission(tx: Tx, account_id: str, *, size: int, snapshot: Snapshot) 
     if known is not None and 2 * known.bytes < known.bytes_max:
         return
     counted = _count(snapshot.settings, tx, account_id)
-    counted.bytes += tx.inline_bytes(account_id) - inline_rows.stored(tx.connection, account_id)
+    counted.bytes += inline_rows.counted(tx, account_id)
     counted.bytes -= size
     if counted.bytes + _weight(size) > counted.bytes_max:
         raise _no_submission(counted, size)

@@ -6,6 +6,7 @@ DDL included, on both databases: a hub killed half-way leaves the old schema, ne
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -19,13 +20,16 @@ from sqlalchemy import Connection
 from computepool.core.errors import Unavailable
 from computepool.hub.db import dialect
 from computepool.hub.db.dashboard_tables import metadata
-from computepool.hub.trust import reputation_rows, submitter_reputation_rows
 
 _SCRIPTS = Path(__file__).parent / "migrations"
 
 
-def migrate(url: str, *, to: str = "head") -> None:
-    """Bring the database to the newest schema, or to the one named. Hubs that start together do it one after the other."""
+def migrate(url: str, *, to: str = "head", rebuild: Sequence[Callable[[Connection], None]] = ()) -> None:
+    """Bring the database to the newest schema, or to the one named. Hubs that start together do it one after the other.
+
+    `rebuild`: makes a table again that is a cache of others, because no single migration knows the tables of all that
+    come after it. A change of its rule needs an empty migration and nothing else.
+    """
     _make_folder(url)
     engine = dialect.make_migrator(url)
     try:
@@ -34,11 +38,8 @@ def migrate(url: str, *, to: str = "head") -> None:
             if not _is_newest(connection):
                 command.upgrade(_config(connection), to)
                 dialect.check_foreign_keys(connection)
-                if to == "head":
-                    # A cache of the events: made again here, because no single migration knows the tables of all
-                    # that come after it. A change of the rule needs an empty migration and nothing else.
-                    reputation_rows.rebuild(connection)
-                    submitter_reputation_rows.rebuild(connection)
+                for make_again in rebuild:
+                    make_again(connection)
     finally:
         engine.dispose()
 

@@ -4,8 +4,9 @@ A *unit* is a function of a `Tx`. It must do nothing but read and write through 
 when a unit of a shared transaction fails, everything is rolled back and run again with a savepoint around each.
 
 Rows are locked in one order: jobs, attempts, nodes, groups, each sorted by id; then the turn to number events, and balances.
-Groups that may be complete are looked at once, at the end of the whole transaction: its units know nothing of each other,
-and two hubs that each end jobs of the same two groups must not meet them in opposite orders.
+What units only note (transfers, sizes, groups that may be complete) is written once, at the end of the whole transaction:
+its units know nothing of each other, and two hubs that each end jobs of the same two groups must not meet them in
+opposite orders. The store knows none of it: the domains write it, as `AtEnd` says.
 """
 
 from __future__ import annotations
@@ -17,55 +18,57 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from computepool.core.errors import Unavailable
-from computepool.core.money import ledger
-from computepool.core.money.ledger import Leg
 from computepool.core.trust.reputation import Reputation
 from computepool.core.trust.submitter_reputation import SubmitterReputation
-from computepool.hub.artifacts import inline_rows
 from computepool.hub.clock import Clock
 from computepool.hub.db import dialect, failures
 from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.crashpoints import crash_point
 from computepool.hub.db.tables import events
-from computepool.hub.money import booking
-from computepool.hub.trust import reputation_rows, submitter_reputation_rows
 
-__all__ = ["Connection", "Store", "Tx"]  # services name SQLAlchemy's types only from here
+__all__ = ["AtEnd", "Commit", "Connection", "Store", "Tx"]  # services name SQLAlchemy's types only from here
 
 logger = logging.getLogger(__name__)
 _TRIES = 3
 T = TypeVar("T")
-
-#: What follows from a commit: who is told, and of what.
-_News: TypeAlias = tuple[Callable[[Any], None], Any]
 
 _EVENTS = Prepared(events.insert())
 _EVENT_COLUMNS = tuple(column.name for column in events.columns if column.name != "seq")
 
 
 @dataclass(slots=True)
-class Tx:
-    """One unit's view of a transaction."""
+class Noted:
+    """What is to be written at the end of a transaction; see the domains' functions for each."""
 
-    connection: Connection
-    now_ms: int
     events: list[dict[str, Any]] = field(default_factory=list)
     topics: set[str] = field(default_factory=set)
-    transfers: list[dict[str, Any]] = field(default_factory=list)
-    changes: dict[str, int] = field(default_factory=dict)  #: of balances, by this unit
-    changed_before: dict[str, int] = field(default_factory=dict)  #: by units before it in the transaction
-    posted_before: Sequence[dict[str, Any]] = ()  #: transfers of theirs, not written yet
-    inline: dict[str, int] = field(default_factory=dict)  #: bytes more that accounts keep, by this unit
-    inline_before: dict[str, int] = field(default_factory=dict)  #: by units before it
-    closing: set[str] = field(
-        default_factory=set
-    )  #: watched groups of which something ended, see Store.on_closing
+    transfers: list[dict[str, Any]] = field(default_factory=list)  #: money/booking.py
+    balances: dict[str, int] = field(default_factory=dict)  #: by how much they change
+    inline: dict[str, int] = field(default_factory=dict)  #: bytes more of accounts, artifacts/inline_rows.py
+    closing: set[str] = field(default_factory=set)  #: groups of which something ended, groups/collector.py
+
+    def add(self, more: Noted) -> None:
+        self.events += more.events
+        self.topics |= more.topics
+        self.transfers += more.transfers
+        _add_up(self.balances, more.balances)
+        _add_up(self.inline, more.inline)
+        self.closing |= more.closing
+
+
+@dataclass(slots=True)
+class Tx(Noted):
+    """One unit's view of a transaction; at its end, that of the whole."""
+
+    connection: Connection = field(kw_only=True)
+    now_ms: int = field(kw_only=True)
+    before: Noted = field(default_factory=Noted, kw_only=True)  #: by units before it, and not written yet
 
     def emit(self, *, actor: str, action: str, final: bool = False, **columns: Any) -> None:
         """Record a state transition; it is written with the rows it describes, in the same transaction."""
@@ -74,31 +77,30 @@ class Tx:
         self.events.append(row)
         self.topics.add("events")
 
-    def post(
-        self, key: str, legs: Sequence[Leg], *, job_id: str | None = None, ref: str | None = None
-    ) -> None:
-        """Move money, once per key: the database refuses the same key again. Written when the transaction ends."""
-        self.transfers += booking.rows_of(key, legs, job_id=job_id, ref=ref)
-        for account, delta in ledger.deltas(legs).items():
-            self.changes[account] = self.changes.get(account, 0) + delta
-
-    def balance(self, account: str) -> int:
-        """With what this transaction has moved so far. Another hub may be faster: the database has the last word."""
-        stored = booking.balance_of(self.connection, account)
-        return stored + self.changed_before.get(account, 0) + self.changes.get(account, 0)
-
-    def count_inline(self, account_id: str, delta: int) -> None:
-        """The account keeps so many bytes more, or less, in the database. Written when the transaction ends."""
-        self.inline[account_id] = self.inline.get(account_id, 0) + delta
-
-    def inline_bytes(self, account_id: str) -> int:
-        """With what this transaction has changed so far."""
-        changed = self.inline_before.get(account_id, 0) + self.inline.get(account_id, 0)
-        return inline_rows.stored(self.connection, account_id) + changed
-
     def touch(self, *topics: str) -> None:
         """After the commit, wake whoever waits for these topics, here and on the other hubs."""
         self.topics.update(topics)
+
+
+@dataclass(slots=True)
+class Commit:
+    """What follows from a commit for the hub's memory."""
+
+    topics: set[str] = field(default_factory=set)
+    reputations: dict[str, Reputation] = field(default_factory=dict)  #: of nodes, that it changed
+    submitters: dict[str, SubmitterReputation] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.topics or self.reputations or self.submitters)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtEnd:
+    """Writers at the end of every transaction, in this order, each called once with what all units noted."""
+
+    first: tuple[Callable[[Tx], None], ...] = ()  #: they may emit events
+    #: While no other hub numbers anything, just before the events are written.
+    last: tuple[Callable[[Tx, Commit], None], ...] = ()
 
 
 @dataclass(slots=True)
@@ -109,17 +111,27 @@ class _Job:
     error: BaseException | None = None
 
 
+def _nobody(_commit: Commit) -> None:
+    """Nothing in memory follows."""
+
+
 class Store:
-    """Reads on a few threads, writes on one. After each commit, on the event loop: `on_commit(topics)`, and
-    `on_reputation(changed)` with the nodes and `on_submitter_reputation(changed)` with the submitters whose outcomes it recorded.
-    """
+    """Reads on a few threads, writes on one."""
 
     def __init__(
-        self, url: str, *, clock: Clock, hub_id: str, group_commit_max: int = 256, read_threads: int = 4
+        self,
+        url: str,
+        *,
+        clock: Clock,
+        hub_id: str,
+        at_end: AtEnd,
+        group_commit_max: int = 256,
+        read_threads: int = 4,
     ) -> None:
         self.url = url
         self.hub_id = hub_id
         self._clock = clock
+        self._at_end = at_end
         self._group_commit_max = group_commit_max
         self._writer: Engine = dialect.make_writer(url)
         self._reader: Engine = dialect.make_reader(url, read_threads)
@@ -127,16 +139,12 @@ class Store:
         self._readers = ThreadPoolExecutor(read_threads, thread_name_prefix="store-read")
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._follow: Callable[[Commit], None] = _nobody
         self._stopped = False
-        self.on_commit: Callable[[set[str]], None] = lambda _topics: None
-        self.on_reputation: Callable[[dict[str, Reputation]], None] = lambda _changed: None
-        self.on_submitter_reputation: Callable[[dict[str, SubmitterReputation]], None] = lambda _changed: None
-        #: Called at the end of a transaction that ended something of watched groups.
-        self.on_closing: Callable[[Tx], None] = lambda _tx: None
-        self._owners: dict[str, str] = {}  # of nodes; read and written by the writer alone
 
-    def start(self) -> None:
-        self._loop = asyncio.get_running_loop()
+    def start(self, follow: Callable[[Commit], None] = _nobody) -> None:
+        """`follow`: called after each commit, on the event loop, before its units have their results."""
+        self._loop, self._follow = asyncio.get_running_loop(), follow
         self._thread = threading.Thread(target=self._run, name="store-write", daemon=True)
         self._thread.start()
 
@@ -196,9 +204,9 @@ class Store:
             if job is None:
                 return
             batch, ended = self._gather(job)
-            news = self._commit(batch)
+            commits = self._commit(batch)
             crash_point("before_reply")
-            self._tell(news, batch)
+            self._tell(commits, batch)
 
     def _gather(self, first: _Job) -> tuple[list[_Job], bool]:
         batch = [first]
@@ -212,7 +220,7 @@ class Store:
             batch.append(job)
         return batch, False
 
-    def _commit(self, batch: Sequence[_Job]) -> list[_News]:
+    def _commit(self, batch: Sequence[_Job]) -> list[Commit]:
         """Give every job its result or its error. Never raises: the writer outlives any failing unit."""
         for isolated in (False, True):
             try:
@@ -224,9 +232,9 @@ class Store:
                     if failures.is_outage(error):
                         self._writer.dispose()  # the next one connects anew
                     return []
-        return [told for job in batch for told in self._commit([job])]
+        return [commit for job in batch for commit in self._commit([job])]
 
-    def _transact(self, batch: Sequence[_Job], *, isolated: bool) -> list[_News]:
+    def _transact(self, batch: Sequence[_Job], *, isolated: bool) -> list[Commit]:
         for tries_left in reversed(range(_TRIES)):
             try:
                 return self._transact_once(batch, isolated=isolated)
@@ -238,35 +246,20 @@ class Store:
                 logger.warning("store.retry: %s", error.orig)
         raise AssertionError("the last try returns or raises")
 
-    def _transact_once(self, batch: Sequence[_Job], *, isolated: bool) -> list[_News]:
-        now_ms = self._clock.now_ms()
-        done: list[Tx] = []
-        topics: set[str] = set()
-        seal: str | None = None
-        changed = _Changed()
+    def _transact_once(self, batch: Sequence[_Job], *, isolated: bool) -> list[Commit]:
+        now_ms, seal, commit = self._clock.now_ms(), None, Commit()
         try:
             with self._writer.begin() as connection:
-                changes: dict[str, int] = {}
-                kept: dict[str, int] = {}
-                posted: list[dict[str, Any]] = []
+                whole = Tx(connection=connection, now_ms=now_ms)
                 for job in batch:
                     job.result = job.error = None
-                    tx = Tx(
-                        connection, now_ms, changed_before=changes, posted_before=posted, inline_before=kept
-                    )
+                    tx = Tx(connection=connection, now_ms=now_ms, before=whole)
                     if isolated and not self._run_isolated(job, tx):
                         continue
                     if not isolated:
                         job.result = job.unit(tx)
-                    done.append(tx)
-                    posted += tx.transfers
-                    _add_up(changes, tx.changes)
-                    _add_up(kept, tx.inline)
-                inline_rows.write(connection, kept)
-                done += self._close(connection, done, now_ms)
-                topics = topics.union(*(tx.topics for tx in done))
-                notice = _payload(self.hub_id, topics)
-                seal, changed = _flush(connection, done, changes, notice=notice, owners=self._owners)
+                    whole.add(tx)
+                seal = self._end(whole, commit)
                 crash_point("before_commit")
         except DBAPIError as error:
             # Lost in the middle of COMMIT: only the database knows. Running the units again could do things twice.
@@ -275,20 +268,22 @@ class Store:
             if not dialect.was_committed(self._writer, seal):
                 raise
         crash_point("after_commit")
-        told: list[_News] = [
-            (self.on_commit, topics),
-            (self.on_reputation, changed.nodes),
-            (self.on_submitter_reputation, changed.submitters),
-        ]
-        return [(tell, news) for tell, news in told if news]
+        return [commit] if commit else []
 
-    def _close(self, connection: Connection, done: Sequence[Tx], now_ms: int) -> list[Tx]:
-        closing = set[str]().union(*(tx.closing for tx in done))
-        if not closing:
-            return []
-        tx = Tx(connection, now_ms, closing=closing)
-        self.on_closing(tx)
-        return [tx]
+    def _end(self, whole: Tx, commit: Commit) -> str | None:
+        """Money and events last, because hubs take turns to number them. Returns what names the transaction afterwards."""
+        seal = None
+        for write in self._at_end.first:
+            write(whole)
+        if whole.transfers or whole.events:
+            seal = dialect.order_events(whole.connection)
+        for write_last in self._at_end.last:
+            write_last(whole, commit)
+        if whole.events:
+            _EVENTS.execute(whole.connection, whole.events)
+        commit.topics = whole.topics
+        notice = _payload(self.hub_id, whole.topics)
+        return dialect.notify(whole.connection, notice) if notice else seal
 
     def _run_isolated(self, job: _Job, tx: Tx) -> bool:
         """Run one unit in a savepoint, so that its failure takes back only what it did itself."""
@@ -306,69 +301,30 @@ class Store:
             return False
         return True
 
-    def _tell(self, news: Sequence[_News], batch: Sequence[_Job]) -> None:
-        """On the event loop, woken once: first the news, then the verdicts.
+    def _tell(self, commits: Sequence[Commit], batch: Sequence[_Job]) -> None:
+        """On the event loop, woken once: first memory follows, then the verdicts.
 
         What was committed stays committed even when nobody is left to hear of it.
         """
         if self._loop is None:
             return
         try:
-            self._loop.call_soon_threadsafe(_tell, news, batch)
+            self._loop.call_soon_threadsafe(self._tell_now, commits, batch)
         except RuntimeError:
             logger.warning("store.loop_closed: an answer was dropped")
 
-
-@dataclass(frozen=True, slots=True)
-class _Changed:
-    """What a transaction's events came to."""
-
-    nodes: dict[str, Reputation] = field(default_factory=dict)
-    submitters: dict[str, SubmitterReputation] = field(default_factory=dict)
+    def _tell_now(self, commits: Sequence[Commit], batch: Sequence[_Job]) -> None:
+        for commit in commits:
+            try:
+                self._follow(commit)
+            except Exception:
+                logger.exception("store.follow_failed")  # the callers get their verdicts all the same
+        _resolve(batch)
 
 
 def _add_up(total: dict[str, int], more: dict[str, int]) -> None:
     for name, delta in more.items():
         total[name] = total.get(name, 0) + delta
-
-
-def _flush(
-    connection: Connection,
-    done: Sequence[Tx],
-    changes: dict[str, int],
-    *,
-    notice: str,
-    owners: dict[str, str],
-) -> tuple[str | None, _Changed]:
-    """Money and events last, because hubs take turns to number them.
-
-    Returns what names the transaction afterwards, and the reputations that it changed.
-    """
-    seal, changed = None, _Changed()
-    moved = [row for tx in done for row in tx.transfers]
-    told = [row for tx in done for row in tx.events]
-    if moved or told:
-        seal = dialect.order_events(connection)
-    if moved:
-        booking.write(connection, moved, changes, now_ms=done[0].now_ms)
-    if told:
-        _EVENTS.execute(connection, told)
-        changed = _Changed(
-            nodes=reputation_rows.count(connection, told),
-            submitters=submitter_reputation_rows.count(connection, told, owners),
-        )
-    if notice:
-        seal = dialect.notify(connection, notice)
-    return seal, changed
-
-
-def _tell(news: Sequence[_News], batch: Sequence[_Job]) -> None:
-    for tell, what in news:
-        try:
-            tell(what)
-        except Exception:
-            logger.exception("store.follow_failed")  # the callers get their verdicts all the same
-    _resolve(batch)
 
 
 def _resolve(batch: Sequence[_Job]) -> None:

@@ -54,7 +54,7 @@ def watch(tx: Tx, row: GroupRow) -> None:
 
 
 def close(tx: Tx) -> None:
-    """At the end of every transaction that ended something of a watched group: see Store.on_closing."""
+    """At the end of every transaction, for the watched groups of which it ended something."""
     for group_id in sorted(tx.closing):
         # Two hubs that end the last two jobs at once take turns here, and the second one sees what the first did.
         row = group_rows.lock_group(tx, group_id)

@@ -48,7 +48,7 @@ def insert(
     number = last(tx.connection, group_id) + 1
     row = {"group_id": group_id, "number": number, "job_id": job_id, "attempt_no": attempt_no, "seq": seq}
     tx.connection.execute(messages.insert().values(**row, value=value, at_ms=tx.now_ms))
-    tx.count_inline(account_id, inline_rows.size_of(value))
+    inline_rows.count(tx, account_id, inline_rows.size_of(value))
     return number
 
 

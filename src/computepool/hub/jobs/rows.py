@@ -141,7 +141,7 @@ def insert_spec(tx: Tx, *, digest: str, body: str, account_id: str) -> None:
     """Kept once, whoever sends it, and counted for who sent it first."""
     row = {"digest": digest, "body": body, "created_at_ms": tx.now_ms, "account_id": account_id}
     if _INSERT_SPEC.execute(tx.connection, [row]):
-        tx.count_inline(account_id, inline_rows.size_of(body))
+        inline_rows.count(tx, account_id, inline_rows.size_of(body))
 
 
 def get_specs(connection: Connection, digests: Iterable[str]) -> dict[str, str]:
@@ -158,7 +158,7 @@ def insert_jobs(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
     _INSERT.execute(tx.connection, rows)
     for row in rows:
         if row.get("payload"):
-            tx.count_inline(row["account_id"], inline_rows.size_of(row["payload"]))
+            inline_rows.count(tx, row["account_id"], inline_rows.size_of(row["payload"]))
 
 
 def count_open(connection: Connection, account_id: str) -> int:
@@ -438,7 +438,7 @@ def accept(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
         raise InvariantViolation("a job would have been accepted twice, or charged more than is set aside")
     for row in rows:
         if row["value"]:
-            tx.count_inline(row["account"], inline_rows.size_of(row["value"]))
+            inline_rows.count(tx, row["account"], inline_rows.size_of(row["value"]))
 
 
 _PROGRESS = (

@@ -1,12 +1,12 @@
-"""Writing transfers at the end of a transaction: balances, then rows that carry the hash chain on.
+"""Booking transfers: noted by the units of a transaction, and written at its end, balances first, then rows that carry
+the hash chain on.
 
-Called once for all units of a transaction, while no other hub numbers anything: so the numbers are those of the commits.
+Written once for all units, while no other hub numbers anything: so the numbers are those of the commits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from sqlalchemy import Connection, bindparam, select, update
 
@@ -17,6 +17,7 @@ from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.crashpoints import crash_point
 from computepool.hub.db.money_tables import balances, transfers
+from computepool.hub.db.session import Commit, Tx
 
 _LAST = select(transfers.c.seq, transfers.c.hash, transfers.c.at_ms).order_by(transfers.c.seq.desc()).limit(1)
 _INSERT = Prepared(transfers.insert())
@@ -29,9 +30,9 @@ _CHANGE = Prepared(
 _BALANCE = select(balances.c.balance).where(balances.c.account == bindparam("name"))
 
 
-def rows_of(key: str, legs: Sequence[Leg], *, job_id: str | None, ref: str | None) -> list[dict[str, Any]]:
-    """Unnumbered rows. `key` names what happened; it can happen once."""
-    return [
+def post(tx: Tx, key: str, legs: Sequence[Leg], *, job_id: str | None = None, ref: str | None = None) -> None:
+    """Move money, once per key, which names what happened: the database refuses the same key again."""
+    tx.transfers += [
         {
             "tx_key": key,
             "leg": number,
@@ -44,6 +45,8 @@ def rows_of(key: str, legs: Sequence[Leg], *, job_id: str | None, ref: str | Non
         }
         for number, leg in enumerate(legs)
     ]
+    for account, delta in ledger.deltas(legs).items():
+        tx.balances[account] = tx.balances.get(account, 0) + delta
 
 
 def balance_of(connection: Connection, account: str) -> int:
@@ -51,20 +54,27 @@ def balance_of(connection: Connection, account: str) -> int:
     return connection.execute(_BALANCE, {"name": account}).scalar() or 0
 
 
-def write(
-    connection: Connection, rows: Sequence[dict[str, Any]], changes: Mapping[str, int], *, now_ms: int
-) -> None:
-    _change_balances(connection, changes)
+def balance(tx: Tx, account: str) -> int:
+    """With what this transaction has moved so far. Another hub may be faster: the database has the last word."""
+    stored = balance_of(tx.connection, account)
+    return stored + tx.before.balances.get(account, 0) + tx.balances.get(account, 0)
+
+
+def write(tx: Tx, _commit: Commit) -> None:
+    connection, now_ms = tx.connection, tx.now_ms
+    if not tx.transfers:
+        return
+    _change_balances(connection, tx.balances)
     crash_point("in_booking")
     last = connection.execute(_LAST).first()
     seq, previous = (last.seq, last.hash) if last is not None else (0, ledger.GENESIS)
     # Another hub's clock may be ahead of this one's; the ledger's time never goes back.
     at_ms = max(now_ms, last.at_ms) if last is not None else now_ms
-    for row in rows:
+    for row in tx.transfers:
         seq += 1
         row["seq"], row["at_ms"] = seq, at_ms
         previous = row["hash"] = ledger.chain_hash(previous, row)
-    _INSERT.execute(connection, rows)
+    _INSERT.execute(connection, tx.transfers)
 
 
 def _change_balances(connection: Connection, changes: Mapping[str, int]) -> None:

@@ -22,7 +22,7 @@ from computepool.hub.identity.access import POOL_ACCOUNT, Principal
 from computepool.hub.identity.idempotency import Remembered, once
 from computepool.hub.identity.rows import AccountRow
 from computepool.hub.jobs import rows as job_rows
-from computepool.hub.money import holds, ledger_rows
+from computepool.hub.money import booking, holds, ledger_rows
 from computepool.hub.money.ledger_rows import Earning, TimeUsed
 from computepool.hub.money.statements import whose
 from computepool.hub.settings import Settings
@@ -103,7 +103,7 @@ def give(tx: Tx, snapshot: Snapshot, request: TopUpRequest, *, actor: str, top_u
     account = _recipient(tx, request)
     _check_room(tx, account.id, request)
     legs = ledger.top_up(account.id, request.amount, source=_SOURCES[request.source])
-    tx.post(f"topup:{top_up_id}", legs, ref=request.note)
+    booking.post(tx, f"topup:{top_up_id}", legs, ref=request.note)
     data = {"amount": request.amount, "source": request.source}
     tx.emit(actor=actor, action="credits.given", account_id=account.id, data=json.dumps(data))
     return _given(tx, account, request, top_up_id=top_up_id)
@@ -126,14 +126,15 @@ def _given(tx: Tx, account: AccountRow, request: TopUpRequest, *, top_up_id: str
         name=account.name,
         amount=request.amount,
         source=request.source,
-        available=tx.balance(ledger.user(account.id)) + tx.balance(ledger.owner(account.id)),
+        available=booking.balance(tx, ledger.user(account.id))
+        + booking.balance(tx, ledger.owner(account.id)),
     )
 
 
 def _check_room(tx: Tx, account_id: str, request: TopUpRequest) -> None:
     """No balance may grow beyond what every program can count exactly: SQLite would go on in floating point."""
-    has = tx.balance(ledger.user(account_id))
-    brought_in = -tx.balance(_SOURCES[request.source])
+    has = booking.balance(tx, ledger.user(account_id))
+    brought_in = -booking.balance(tx, _SOURCES[request.source])
     if has + request.amount > AMOUNT_MAX or brought_in + request.amount > _BROUGHT_IN_MAX:
         raise BadRequest(f"That would be more than {format_credits(AMOUNT_MAX)} credits.", field="amount")
 
@@ -234,7 +235,7 @@ def _mature(tx: Tx, *, names: list[str], settings: Settings, soon: bool = False)
         if not amount:
             continue
         # Named by where it begins: two hubs that do this at once, each with its own idea of now, meet in one key.
-        tx.post(f"mature:{name}:{after}", ledger.mature(name, amount), ref=str(last))
+        booking.post(tx, f"mature:{name}:{after}", ledger.mature(name, amount), ref=str(last))
         tx.emit(actor="hub", action="credits.matured", account_id=name, data=json.dumps({"amount": amount}))
         count += 1
     return count

@@ -14,7 +14,7 @@ from computepool.hub.db.session import Tx
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.jobs.attempt_rows import AttemptRow, LiveAttemptRow
 from computepool.hub.jobs.rows import JobRow, LeasedJob
-from computepool.hub.money import ledger_rows, price_rows
+from computepool.hub.money import booking, ledger_rows, price_rows
 from computepool.hub.money.ledger_rows import TransferRow
 from computepool.hub.settlement.verification import recheck_rows
 
@@ -24,15 +24,15 @@ def place(tx: Tx, account_id: str, job_ids: list[str], *, each: int) -> list[int
     total = each * len(job_ids)
     if not total:
         return [0] * len(job_ids)
-    granted = tx.balance(ledger.user(account_id))
+    granted = booking.balance(tx, ledger.user(account_id))
     from_earned = max(0, total - granted)
     if from_earned:
-        missing = from_earned - tx.balance(ledger.owner(account_id))
+        missing = from_earned - booking.balance(tx, ledger.owner(account_id))
         if missing > 0:
             raise InsufficientCredits(_too_little(each, len(job_ids), missing=missing), field="max_price")
     legs = ledger.hold(account_id, amount=total, earned=from_earned)
     count = f"{len(job_ids)} jobs" if len(job_ids) > 1 else None
-    tx.post(f"hold:{job_ids[0]}", legs, job_id=job_ids[0], ref=count)
+    booking.post(tx, f"hold:{job_ids[0]}", legs, job_id=job_ids[0], ref=count)
     # Earnings are spent last, so the last holds carry them.
     earned = []
     for _ in job_ids:
@@ -106,14 +106,14 @@ def settle(tx: Tx, job: JobRow, *, bills: Sequence[RunCharge], ref: str, table: 
     legs = ledger.settle(
         job.account_id, owner_id=first.owner_id, parts=parts, earned=job.hold_earned, others=others
     )
-    tx.post(settle_key(job.id), legs, job_id=job.id, ref=ref)
+    booking.post(tx, settle_key(job.id), legs, job_id=job.id, ref=ref)
 
 
 def release(tx: Tx, job: JobRow) -> None:
     """The job ended without a result: everything goes back."""
     if job.hold:
         legs = ledger.release(job.account_id, amount=job.hold, earned=job.hold_earned)
-        tx.post(settle_key(job.id), legs, job_id=job.id)
+        booking.post(tx, settle_key(job.id), legs, job_id=job.id)
 
 
 def take_back(tx: Tx, job: JobRow, *, attempt: AttemptRow) -> int:
@@ -127,7 +127,7 @@ def take_back(tx: Tx, job: JobRow, *, attempt: AttemptRow) -> int:
         return 0
     fee = sum(row.amount for row in parts if row.kind == Kind.FEE)
     legs = ledger.take_back(job.account_id, owner_id=attempt.owner_id, pay=pay.amount, fee=fee)
-    tx.post(take_back_key(job.id), legs, job_id=job.id, ref=attempt.id)
+    booking.post(tx, take_back_key(job.id), legs, job_id=job.id, ref=attempt.id)
     recheck_rows.set_taken_back(tx, job.id, pay.amount + fee)
     return int(pay.amount + fee)
 
@@ -139,7 +139,7 @@ def _has_matured(tx: Tx, job: JobRow, pay: TransferRow, *, owner_id: str) -> boo
     earnings = ledger.earn(owner_id)
     maturing = any(
         row["kind"] == Kind.MATURE and row["debit"] == earnings and row["job_id"] is None
-        for row in tx.posted_before
+        for row in tx.before.transfers
     )
     return maturing or bool(pay.seq <= ledger_rows.matured_up_to(tx.connection, owner_id))
 
@@ -157,7 +157,7 @@ def mature_held(tx: Tx, job: JobRow) -> dict[str, int]:
         owner_id = row.credit.removeprefix(ledger.earn(""))
         owed[owner_id] = owed.get(owner_id, 0) + row.amount
     legs = [leg for owner_id, amount in sorted(owed.items()) for leg in ledger.mature(owner_id, amount)]
-    tx.post(f"mature:{job.id}", legs, job_id=job.id)
+    booking.post(tx, f"mature:{job.id}", legs, job_id=job.id)
     recheck_rows.hold_until(tx, job.id, 0)
     return owed
 

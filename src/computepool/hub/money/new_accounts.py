@@ -17,6 +17,7 @@ from computepool.hub.identity import access, approval_requests
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import Principal
 from computepool.hub.identity.idempotency import Remembered, once
+from computepool.hub.money import booking
 from computepool.hub.settings import Settings
 from computepool.protocol.accounts import AccountRequest, AccountView
 
@@ -52,7 +53,7 @@ async def create(
 
 def welcome(tx: Tx, account_id: str, *, amount: int, table: PriceTable) -> None:
     if table.economy is not Economy.NONE:
-        tx.post(f"grant:{account_id}", ledger.grant(account_id, amount))
+        booking.post(tx, f"grant:{account_id}", ledger.grant(account_id, amount))
 
 
 def found(tx: Tx, account_id: str, *, settings: Settings, table: PriceTable) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from computepool.hub.context import Hub
+from computepool.hub.db.session import Commit
 from computepool.hub.identity import hub_keys
 from computepool.hub.identity.hub_keys import SIGNING_TOPIC
 from computepool.hub.identity.sign_in import KEYS_TOPIC, Authenticator
@@ -13,14 +14,21 @@ from computepool.hub.money import prices
 from computepool.hub.money.prices import PRICES_TOPIC
 from computepool.hub.nodes import group_homes, nodes
 from computepool.hub.nodes.group_homes import HOMES_TOPIC
+from computepool.hub.trust import reputation, submitter_reputation
 
 _ANYTHING = "*"
 _NODE = "node:"
 _FOLLOWED = frozenset({"queue", PRICES_TOPIC, SIGNING_TOPIC, _ANYTHING})
 
 
-def own_commit(hub: Hub, authenticator: Authenticator, topics: set[str]) -> None:
+def follow_commit(hub: Hub, authenticator: Authenticator, commit: Commit) -> None:
+    """After each commit of this hub's own."""
+    topics = commit.topics
     hub.signals.fire(topics)
+    if commit.reputations:
+        reputation.follow(hub, commit.reputations)
+    if commit.submitters:
+        submitter_reputation.follow(hub, commit.submitters)
     if KEYS_TOPIC in topics:
         authenticator.forget()
     if QUOTAS_TOPIC in topics:

@@ -4,23 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
 from computepool.core.money.pricing import charge_of
 from computepool.core.money.run_times import Timed, TimeTolerance, allowed_ms
 from computepool.hub.db.session import Tx
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import checkpoints
+from computepool.hub.jobs.running.checkpoints import Contribution
 from computepool.hub.jobs.transitions import Effects
+from computepool.hub.money.holds import RunCharge
 from computepool.hub.snapshot import Snapshot
 
-if TYPE_CHECKING:
-    from computepool.hub.settlement.verification.verification import ReportedRun
+
+class BilledRun(Protocol):
+    """As much of a reported run as its bill is about."""
+
+    bill: RunCharge
+    parts: tuple[Contribution, ...]
+    tier: str
+    narrow: bool
+
+    @property
+    def bills(self) -> list[RunCharge]: ...
+
+    @property
+    def is_its_own(self) -> bool: ...
+
+
+Run = TypeVar("Run", bound=BilledRun)
 
 
 def cap_bills(
-    tx: Tx, snapshot: Snapshot, job: JobRow, *, agreeing: Sequence[ReportedRun], effects: Effects
-) -> list[ReportedRun]:
+    tx: Tx, snapshot: Snapshot, job: JobRow, *, agreeing: Sequence[Run], effects: Effects
+) -> list[Run]:
     """Bill agreeing runs for no longer than each other allows; returns those that took their time beyond all reason.
 
     Only where the pool chose who ran it: else a submitter's friend could say that it took no time. And not where the job
@@ -48,12 +65,12 @@ def cap_bills(
     ]
 
 
-def _timed(job: JobRow, run: ReportedRun) -> Timed:
+def _timed(job: JobRow, run: BilledRun) -> Timed:
     """With what it went on from."""
     return Timed(ms=sum(bill.billed_ms for bill in run.bills), tier=run.tier, items=max(1, job.bundled))
 
 
-def _cap(run: ReportedRun, allowed_ms: int) -> None:
+def _cap(run: BilledRun, allowed_ms: int) -> None:
     """What earlier attempts contributed stays as it is: its share was bounded by their progress."""
     before_ms = sum(part.bill.billed_ms for part in run.parts)
     billed_ms = max(0, min(run.bill.billed_ms, allowed_ms - before_ms))
@@ -61,7 +78,7 @@ def _cap(run: ReportedRun, allowed_ms: int) -> None:
         run.bill = replace(run.bill, billed_ms=billed_ms, charge=charge_of(run.bill.price, billed_ms))
 
 
-def is_long(snapshot: Snapshot, job: JobRow, run: ReportedRun) -> bool:
+def is_long(snapshot: Snapshot, job: JobRow, run: BilledRun) -> bool:
     """Whether it took far longer than the program's earlier runs: then somebody else has to run it, too."""
     settings = snapshot.settings
     within = TimeTolerance(

@@ -22,7 +22,7 @@ from computepool.hub.identity import rows as account_rows
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.transitions import Effects
-from computepool.hub.money import holds
+from computepool.hub.money import booking, holds
 from computepool.hub.snapshot import Snapshot
 from computepool.protocol.jobs.jobs import JobSpec
 
@@ -139,10 +139,10 @@ def _readable(tx: Tx, needed: set[str], *, job: JobRow, payer: str) -> set[str]:
 def _fund(tx: Tx, hub_job_id: str, hold: int) -> None:
     """The pool's account has what its hub jobs need, and not more: the rest of one pays for the next."""
     account_rows.insert_account(tx, account_id=POOL_ACCOUNT, name=_POOL_NAME, roles=[_POOL_ROLE])
-    missing = hold - tx.balance(ledger.user(POOL_ACCOUNT))
+    missing = hold - booking.balance(tx, ledger.user(POOL_ACCOUNT))
     if missing > 0:
         legs = ledger.top_up(POOL_ACCOUNT, missing, source=ledger.PROMO)
-        tx.post(f"topup:{hub_job_id}", legs, ref="to check results")
+        booking.post(tx, f"topup:{hub_job_id}", legs, ref="to check results")
 
 
 def _row(

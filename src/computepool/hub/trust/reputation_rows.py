@@ -18,6 +18,7 @@ from computepool.core.trust.reputation import NEWCOMER, Reputation
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.reputation_tables import reputations
+from computepool.hub.db.session import Commit, Tx
 from computepool.hub.db.tables import events, nodes
 
 _FIELDS = tuple(field.name for field in fields(Reputation))
@@ -38,12 +39,12 @@ _STREAM_ROWS = 2_000
 _SAVE = Prepared(lambda connection: dialect.upsert(connection, reputations, key=("node_id",), update=_FIELDS))
 
 
-def count(connection: Connection, told: Iterable[Mapping[str, Any]]) -> dict[str, Reputation]:
-    """Let these events count, which are in the order of their numbers. Returns what changed, by node."""
-    once = reputation.said_once(told)
+def write(tx: Tx, commit: Commit) -> None:
+    """Let the transaction's events count, which are in the order of their numbers."""
+    connection, once = tx.connection, reputation.said_once(tx.events)
     about = [(node_id, event) for event in once if (node_id := reputation.node_of(event)) is not None]
     if not about:
-        return {}
+        return
     wanted = {node_id for node_id, _ in about}
     wanted |= {old for _, event in about if (old := reputation.predecessor_of(event)) is not None}
     statement = _known(connection.dialect.name)
@@ -52,7 +53,7 @@ def count(connection: Connection, told: Iterable[Mapping[str, Any]]) -> dict[str
     after = _fold(about, owners={node_id: owner for node_id, (owner, _) in before.items()}, known=before)
     changed = {node_id: now for node_id, now in after.items() if now != before[node_id][1]}
     save(connection, changed)
-    return changed
+    commit.reputations = changed
 
 
 def _fold(

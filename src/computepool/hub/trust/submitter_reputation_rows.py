@@ -14,6 +14,7 @@ from computepool.core.trust.submitter_reputation import UNKNOWN, SubmitterEvent,
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.reputation_tables import conducts
+from computepool.hub.db.session import Commit, Tx
 from computepool.hub.db.tables import events, nodes
 
 _FIELDS = tuple(field.name for field in fields(SubmitterReputation))
@@ -31,26 +32,27 @@ _STREAM_ROWS = 2_000
 _SAVE = Prepared(lambda connection: dialect.upsert(connection, conducts, key=("account_id",), update=_FIELDS))
 
 
-def count(
-    connection: Connection, told: Iterable[Mapping[str, Any]], owners: dict[str, str]
-) -> dict[str, SubmitterReputation]:
-    """Let these events count, in the order of their numbers. Returns what changed, by account.
+class SubmitterCounts:
+    """Remembers whose the nodes are, which never changes: a pool of one owner asks the database once."""
 
-    `owners` remembers whose the nodes are, which never changes: a pool of one owner asks the database once.
-    """
-    runs = [run for event in told if (run := submitter_reputation.read(event)) is not None]
-    if not runs:
-        return {}
-    _learn(connection, {run.node_id for run in runs} - owners.keys(), owners)
-    foreign = [run for run in runs if _counts(run, owners)]
-    if not foreign:
-        return {}
-    wanted = dialect.ids(connection, {run.account_id for run in foreign})
-    rows = connection.execute(_known(connection.dialect.name), wanted)
-    before = {row.account_id: _from_row(row) for row in rows}
-    changed = _fold(foreign, before)
-    save(connection, changed)
-    return changed
+    def __init__(self) -> None:
+        self._owners: dict[str, str] = {}  # of nodes; read and written by the writer alone
+
+    def write(self, tx: Tx, commit: Commit) -> None:
+        """Let the transaction's events count, in the order of their numbers."""
+        runs = [run for event in tx.events if (run := submitter_reputation.read(event)) is not None]
+        if not runs:
+            return
+        connection, owners = tx.connection, self._owners
+        _learn(connection, {run.node_id for run in runs} - owners.keys(), owners)
+        foreign = [run for run in runs if _counts(run, owners)]
+        if not foreign:
+            return
+        wanted = dialect.ids(connection, {run.account_id for run in foreign})
+        rows = connection.execute(_known(connection.dialect.name), wanted)
+        before = {row.account_id: _from_row(row) for row in rows}
+        commit.submitters = _fold(foreign, before)
+        save(connection, commit.submitters)
 
 
 @cache

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from computepool.core.jobs.lifecycle import TERMINAL, AttemptState, JobState
 from computepool.core.trust.verification import Mode
-from computepool.hub.artifacts import storage_quota
+from computepool.hub.artifacts import inline_rows, storage_quota
 from computepool.hub.artifacts.storage_quota import StorageChanges
 from computepool.hub.context import Hub
 from computepool.hub.db import event_rows
@@ -129,7 +129,7 @@ class Arrivals:
                 sizes[log.account_id] += sum(len(chunk.text.encode()) for chunk in log.new)
                 tx.touch(f"log:{log.job_id}")
         for account_id, size in sizes.items():
-            tx.count_inline(account_id, size)
+            inline_rows.count(tx, account_id, size)
         return sizes
 
 

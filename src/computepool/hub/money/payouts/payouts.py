@@ -107,7 +107,7 @@ def _reserve(
     tx: Tx, principal: Principal, payout_id: str, *, amount: int, target: Target, settings: Settings
 ) -> PayoutView:
     account = principal.account_id
-    available = tx.balance(ledger.owner(account))
+    available = booking.balance(tx, ledger.owner(account))
     if available < amount:
         raise InsufficientCredits(
             f"You have {format_credits(available)} matured credits; {format_credits(amount - available)} are "
@@ -119,7 +119,8 @@ def _reserve(
             f"An account may have {settings.payouts_open_max} payouts under way at once.",
             retry_after_s=60,
         )
-    tx.post(
+    booking.post(
+        tx,
         f"payout:{payout_id}:reserve",
         ledger.reserve_payout(account, payout_id=payout_id, amount=amount),
         ref=payout_id,
@@ -303,10 +304,10 @@ def move(
     if not rows.change(tx, row, state=to.value, reason=reason_text(why, words), **(columns or {})):
         raise Conflict("This payout has changed in this moment; look at it again.")
     if to is PayoutState.PAID:
-        tx.post(f"payout:{row.id}:paid", ledger.pay_out(row.id, row.amount), ref=row.id)
+        booking.post(tx, f"payout:{row.id}:paid", ledger.pay_out(row.id, row.amount), ref=row.id)
     elif to in RETURNED:
         legs = ledger.return_payout(row.account_id, payout_id=row.id, amount=row.amount)
-        tx.post(f"payout:{row.id}:return", legs, ref=row.id)
+        booking.post(tx, f"payout:{row.id}:return", legs, ref=row.id)
     _tell(tx, row, actor=actor, before=before, after=to, why=why)
     return _found(tx.connection, row.id)
 
