@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from bench.processes import RunningHub, cpu_s, hub_process, rss_bytes
 from bench.table import Figure
 from computepool.hub.clock import SystemClock
-from computepool.hub.identity.sign_in import HUB_AUDIENCE
+from computepool.hub.identity.authenticator import HUB_AUDIENCE
 from computepool.protocol.tokens import b64, public_text, sign_node_token
 from computepool.protocol.version import PROTOCOL
 from computepool.testing.node import PROFILE

@@ -75,7 +75,7 @@ class _Node:
 
 def _submitter(hub: Hub, tx: Tx) -> Principal:
     account = factories.add_account(tx)
-    new_accounts.welcome(tx, account, amount=hub.settings.signup_grant, table=hub.market.table)
+    new_accounts.welcome(tx, account, amount=hub.settings.signup_grant, table=hub.money.market.table)
     return Principal(account_id=account, name=account, roles=frozenset({"submitter"}))
 
 
@@ -86,7 +86,7 @@ def _lease(hub: Hub, tx: Tx, job_id: str, *, node: _Node) -> str:
         node_id=node.principal.node_id,
         owner_id=node.principal.owner,
         price=8 * CREDIT,
-        price_version=hub.market.table.version,
+        price_version=hub.money.market.table.version,
         leased_at_ms=tx.now_ms - 2 * _RUNTIME_MS,
     )
     tx.emit(actor="hub", action="job.leased", job_id=job_id, before="queued", after="leased")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from computepool.hub.scheduling import housekeeping, leases
+from computepool.hub.scheduling.dispatch import Dispatcher
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import running_hub
 from tests.hub.submitting import state, submit
@@ -27,7 +28,7 @@ async def test_a_parked_poll_is_no_word(tmp_path: Path) -> None:
         await node.take()
         poll = asyncio.create_task(node.poll(wait_ms=2_000))
         async with asyncio.timeout(10):
-            while hub.hub.registry.sessions[0].waiter is None:  # noqa: ASYNC110 - it is soft state
+            while hub.hub.nodes.registry.sessions[0].waiter is None:  # noqa: ASYNC110 - it is soft state
                 await asyncio.sleep(0.005)
         clock.advance(PARKED_MS)
         await poll
@@ -51,7 +52,7 @@ async def test_a_node_that_may_be_gone_gets_no_new_work(tmp_path: Path) -> None:
         clock.advance(SUSPECT_MS + 1_000)
         await housekeeping.drop_silent(hub.hub)
         [job_id] = await submit(hub.admin)
-        await hub.dispatcher.rounds()
+        await Dispatcher(hub.hub).rounds()
         assert await state(hub.admin, job_id) == "queued"
 
         assert [grant.job_id for grant in await quiet.take()] == [job_id]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from computepool.core.jobs.lifecycle import JobState, Outcome, Reason, may_become
-from computepool.hub.app import build_hub, open_store
+from computepool.hub.app import assemble, build_hub, open_store
 from computepool.hub.db import event_rows
 from computepool.hub.db.event_rows import EventRow
 from computepool.hub.db.session import Connection, Tx
@@ -18,7 +18,6 @@ from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.attempt_rows import NamedAttempt
 from computepool.hub.jobs.rows import JobRow
-from computepool.hub.memory.registry import Registry
 from computepool.hub.scheduling import leases
 from computepool.hub.settings import Settings
 from computepool.hub.settlement import cancel, settle
@@ -92,11 +91,8 @@ class Bench:
     async def restart(self) -> None:
         """A new hub on the same database, which remembers nothing else."""
         await self.hub.store.stop()
-        self.hub = replace(
-            self.hub,
-            store=open_store(self.settings.url, clock=self.clock, hub_id=self.hub.hub_id),
-            registry=Registry(self.settings.lease_rules()),
-        )
+        store = open_store(self.settings.url, clock=self.clock, hub_id=self.hub.process.hub_id)
+        self.hub = assemble(self.settings, self.clock, store)
         await self.start()
 
     async def stop(self) -> None:

@@ -40,7 +40,7 @@ def digest_of(data: bytes) -> str:
 
 
 def stored(hub: HubDouble) -> set[str]:
-    return {one.place[3:67] for one in hub.hub.blobs.walk(after="", limit=10_000)}
+    return {one.place[3:67] for one in hub.hub.artifacts.blobs.walk(after="", limit=10_000)}
 
 
 async def put(client: httpx2.AsyncClient, data: bytes, *, part: bytes | None = None) -> httpx2.Response:

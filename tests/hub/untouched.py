@@ -39,9 +39,9 @@ async def everything(hub: HubDouble) -> dict[str, list[Any]]:
 @asynccontextmanager
 async def untouched(hub: HubDouble) -> AsyncIterator[None]:
     before = await everything(hub)
-    queued = len(hub.hub.queue.backlog)
+    queued = len(hub.hub.jobs.queue.backlog)
     yield
     after = await everything(hub)
     changed = {name: set(after[name]) ^ set(before[name]) for name in after if after[name] != before[name]}
     assert not changed
-    assert len(hub.hub.queue.backlog) == queued
+    assert len(hub.hub.jobs.queue.backlog) == queued

@@ -238,7 +238,7 @@ class Money(RuleBasedStateMachine):
     def lease(self, which: int) -> None:
         node = self.nodes[which]
         given = self.run(lambda twin: twin.lease(twin.nodes[which]))
-        self.happened["ceiling too low"] += bool(self.twins.both[0].hub.queue.backlog.shapes())
+        self.happened["ceiling too low"] += bool(self.twins.both[0].hub.jobs.queue.backlog.shapes())
         for attempt in given:
             self.running[attempt.id] = node
             units = attempt.units

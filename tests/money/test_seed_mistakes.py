@@ -59,7 +59,7 @@ async def test_s2_what_a_silent_node_held_is_given_to_another(hub: HubDouble) ->
     assert isinstance(clock, FakeClock)
     [job_id] = await submit(hub.admin)
     await silent.take()
-    clock.advance(hub.hub.registry.lease_ms + 15_000)
+    clock.advance(hub.hub.nodes.registry.lease_ms + 15_000)
     other = await hub.node()
     await leases.expire_overdue(hub.hub)
     [grant] = await other.take()

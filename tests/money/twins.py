@@ -7,7 +7,7 @@ included. No loop runs: what a loop would do, the test does when it wants it don
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from sqlalchemy import Row, select
 
 from computepool.core.money.pricing import Zone
 from computepool.core.resources import NodeState
-from computepool.hub.app import build_hub, open_store
+from computepool.hub.app import assemble, build_hub, open_store
 from computepool.hub.context import Hub
 from computepool.hub.db import dialect
 from computepool.hub.db.money_tables import balances, transfers
@@ -27,7 +27,6 @@ from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.identity.idempotency import Remembered
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.queue import Queue
-from computepool.hub.memory.registry import Registry
 from computepool.hub.money import credits as money
 from computepool.hub.money import holds, new_accounts
 from computepool.hub.money.payouts import payout_rounds, payouts
@@ -84,18 +83,14 @@ class Twin:
         self._looking.dispose()
 
     async def restart(self) -> None:
-        """A new hub on the same database, which remembers nothing else."""
+        """A new hub on the same database, which remembers nothing else but prices."""
         await self.stop()
-        hub_id = f"{self.hub.hub_id}i"  # a hub draws a new one at every start
+        hub_id = f"{self.hub.process.hub_id}i"  # a hub draws a new one at every start
         store = open_store(self.settings.url, clock=self.clock, hub_id=hub_id)
-        self.hub = replace(
-            self.hub,
-            hub_id=hub_id,
-            store=store,
-            registry=Registry(self.settings.lease_rules()),
-            uses={},
-        )
-        self.hub.registry.fleet.set_prices(self.hub.market)
+        market = self.hub.money.market
+        self.hub = assemble(self.settings, self.clock, store)
+        self.hub.money.market = market
+        self.hub.nodes.registry.fleet.set_prices(market)
         await self.start()
 
     def remembered(self, principal: Principal, route: str, *, key: str, body: object) -> Remembered:
@@ -122,8 +117,8 @@ class Twin:
         return node
 
     def set_spot(self, zone: Zone, price: int) -> None:
-        self.hub.market.spots[zone] = price
-        self.hub.registry.fleet.set_prices(self.hub.market)
+        self.hub.money.market.spots[zone] = price
+        self.hub.nodes.registry.fleet.set_prices(self.hub.money.market)
 
     # what happens to jobs
 
@@ -134,9 +129,9 @@ class Twin:
     async def lease(self, node: Node) -> list[Row[*tuple[Any, ...]]]:
         """The dispatcher's own round, with this node alone in the pool. Returns the new attempts."""
         hub, id_ = self.hub, node.principal.node_id
-        hub.queue = Queue(hub.store, hub.clock, hub.specs, most=hub.settings.backlog_max)
+        hub.jobs.queue = Queue(hub.store, hub.clock, hub.jobs.specs, most=hub.settings.backlog_max)
         described = profile(name=id_, cores=CORES, ram_mb=10**6, disk_mb=10**6, region=node.region)
-        session = hub.registry.on_node_seen(
+        session = hub.nodes.registry.on_node_seen(
             described.node_profile(node_id=id_, owner=node.principal.owner),
             boot_id="boot",
             state=NodeState.ACTIVE,
@@ -144,14 +139,14 @@ class Twin:
             now_ms=hub.now_ms(),
         )
         session.claims, session.polls, session.polled_ms = True, 1, hub.now_ms()
-        hub.registry.refresh(session, hub.now_ms())
+        hub.nodes.registry.refresh(session, hub.now_ms())
         dispatcher = Dispatcher(hub)
         try:
-            await hub.queue.load_all()
+            await hub.jobs.queue.load_all()
             await dispatcher.rounds()
             given = list(session.attempts)
         finally:
-            hub.registry.on_node_lost(id_)
+            hub.nodes.registry.on_node_lost(id_)
         rows = await hub.store.read(lambda connection: _attempts(connection, given))
         return sorted(rows, key=lambda row: row.id)
 

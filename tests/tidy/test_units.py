@@ -13,10 +13,26 @@ import pytest
 
 from tests.tidy.tree import SRC, name, sources, tree
 
+
+def _fields_of_hub() -> dict[str, str]:
+    """By name, the types of what the hub has; all but two belong to the event loop."""
+    [hub] = [
+        node
+        for node in tree(SRC / "hub/context.py").body
+        if isinstance(node, ast.ClassDef) and node.name == "Hub"
+    ]
+    fields = [node for node in hub.body if isinstance(node, ast.AnnAssign)]
+    found = {ast.unparse(field.target): ast.unparse(field.annotation) for field in fields}
+    return {name: type_ for name, type_ in found.items() if name not in {"settings", "clock"}}
+
+
+STATES = _fields_of_hub()
 #: What only the event loop may touch, by its type.
-LIVE = frozenset({"Hub", "Registry", "NodeSession", "LiveAttempt", "Fleet", "Backlog", "Dispatcher", "Store"})
+LIVE = frozenset(STATES.values()) | {
+    "Hub", "Registry", "NodeSession", "LiveAttempt", "Fleet", "Backlog", "Queue", "Market", "Dispatcher", "Authenticator",
+}  # fmt: skip
 #: What holds one of these, by the name of its attribute.
-HOLDERS = frozenset({"hub", "_hub", "registry", "store"})
+HOLDERS = frozenset({"hub", "_hub", "registry", "store", "queue", "_queue", "backlog", "market"})
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 #: It runs the units.
 WRITER = SRC / "hub" / "db" / "session.py"
@@ -36,7 +52,8 @@ def _functions(node: ast.AST, *, live: frozenset[str]) -> Iterator[str]:
             own = {each.arg for each in arguments if _types(each.annotation) & LIVE}
             if isinstance(child, ast.Lambda):
                 own |= {each.arg for each in arguments if each.arg == "hub"}
-            inner = (live - {each.arg for each in arguments}) | own | _assigned(child)
+            inner = (live - {each.arg for each in arguments}) | own
+            inner |= _assigned(child, inner)
             if any("Tx" in _types(each.annotation) or each.arg == "tx" for each in arguments):
                 seen = sorted(own | _reached(child, inner))
                 yield from (f"{child.lineno}: {_title(child)} sees {what}" for what in seen)
@@ -65,20 +82,30 @@ def _types(annotation: ast.expr | None) -> frozenset[str]:
     return frozenset() if "Callable" in names else frozenset(names)
 
 
-def _assigned(function: _Function) -> set[str]:
-    """Other names that the function gives to it: `hub = self._hub`, `session = hub.registry.get(…)`."""
+def _assigned(function: _Function, live: frozenset[str]) -> set[str]:
+    """Other names that the function gives to it: `hub = self._hub`, `registry, money = hub.nodes.registry, hub.money`."""
     body = () if isinstance(function, ast.Lambda) else function.body
     return {
-        target.id
+        name.id
         for statement in body
-        if isinstance(statement, ast.Assign) and _is_holder(statement.value)
+        if isinstance(statement, ast.Assign)
         for target in statement.targets
-        if isinstance(target, ast.Name)
+        for name, value in _pairs(target, statement.value)
+        if isinstance(name, ast.Name) and _is_holder(value, live)
     }
 
 
-def _is_holder(value: ast.expr) -> bool:
-    return isinstance(value, ast.Attribute) and value.attr in HOLDERS
+def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        return list(zip(target.elts, value.elts, strict=True))
+    return [(target, value)]
+
+
+def _is_holder(value: ast.expr, live: frozenset[str]) -> bool:
+    if not isinstance(value, ast.Attribute):
+        return False
+    of_hub = isinstance(value.value, ast.Name) and value.value.id in live and value.attr in STATES
+    return of_hub or value.attr in HOLDERS
 
 
 def _reached(function: _Function, live: frozenset[str]) -> set[str]:
@@ -109,7 +136,9 @@ def test_units_of_work_do_not_see_the_hub() -> None:
     [
         "def unit(hub: Hub, tx: Tx) -> None: ...",
         "def unit(tx: Tx, *, session: NodeSession | None) -> None: ...",
-        "async def use(hub: Hub) -> None:\n    def unit(tx: Tx) -> int:\n        return len(hub.kept)",
+        "async def use(hub: Hub) -> None:\n    def unit(tx: Tx) -> int:\n        return len(hub.artifacts.usage)",
+        "def use(hub: Hub) -> None:\n    money, now = hub.money, 1\n    def unit(tx: Tx) -> int:\n        return money.matured",
+        "def unit(tx: Tx, state: MoneyState) -> None: ...",
         "async def use(hub: Hub) -> None:\n    await hub.store.write(lambda tx: unit(hub, tx))",
         "async def use(found: Hub) -> None:\n    await found.store.write(lambda tx: unit(found, tx))",
         "def use(self) -> None:\n    hub = self._hub\n    def unit(tx: Tx) -> int:\n        return hub.now_ms()",

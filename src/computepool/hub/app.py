@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache, partial
 from importlib.metadata import version
@@ -19,6 +19,7 @@ from computepool.core.money.market import Market
 from computepool.hub.approvals import routes as approval_routes
 from computepool.hub.artifacts import inline_rows
 from computepool.hub.artifacts import routes as artifact_routes
+from computepool.hub.artifacts.state import ArtifactsState
 from computepool.hub.artifacts.storage.choice import make_blobs
 from computepool.hub.clock import Clock, SystemClock
 from computepool.hub.context import Hub
@@ -40,11 +41,15 @@ from computepool.hub.http.openapi.document import Api, operation_id
 from computepool.hub.http.rate_limit import AccountLimits, Guesses, TokenBucket
 from computepool.hub.identity import key_routes
 from computepool.hub.identity import routes as identity_routes
+from computepool.hub.identity.authenticator import Authenticator
 from computepool.hub.identity.hub_secrets import load_secrets
-from computepool.hub.identity.sign_in import Authenticator
+from computepool.hub.identity.state import IdentityState
 from computepool.hub.jobs import routes as job_routes
+from computepool.hub.jobs.queue import Queue
 from computepool.hub.jobs.running import routes as attempt_routes
 from computepool.hub.jobs.running import usage
+from computepool.hub.jobs.specs import SpecCache
+from computepool.hub.jobs.state import JobsState
 from computepool.hub.lookup import routes as lookup_routes
 from computepool.hub.loops import cache_sync as follow_loop
 from computepool.hub.loops import dispatch as dispatch_loop
@@ -56,18 +61,25 @@ from computepool.hub.money.market import routes as market_routes
 from computepool.hub.money.market import spot_prices as market_service
 from computepool.hub.money.payouts import routes as payout_routes
 from computepool.hub.money.prices import load_table
+from computepool.hub.money.state import MoneyState
 from computepool.hub.nodes import known_nodes
 from computepool.hub.nodes import routes as node_routes
+from computepool.hub.nodes.state import NodesState
 from computepool.hub.notifications import routes as webhook_routes
 from computepool.hub.observability import event_routes
 from computepool.hub.observability.live import routes as mesh_routes
+from computepool.hub.observability.loop_health import LoopHealth
+from computepool.hub.observability.state import ObservabilityState
+from computepool.hub.process import ProcessState
 from computepool.hub.scheduling import cache_sync, leases
 from computepool.hub.scheduling.dispatch import Dispatcher
 from computepool.hub.settings import Settings
+from computepool.hub.settlement.state import SettlementState
 from computepool.hub.settlement.verification import verification
-from computepool.hub.threads import in_thread
 from computepool.hub.trust import reputation_rows, submitter_reputation, submitter_reputation_rows
+from computepool.hub.trust.state import TrustState
 from computepool.hub.trust.submitter_reputation_rows import SubmitterCounts
+from computepool.hub.trust.submitters import Submitters
 
 logger = logging.getLogger(__name__)
 #: Threads of the store and the event loop share one interpreter; the default of 5 ms would be felt in every reply.
@@ -99,19 +111,28 @@ def build_hub(settings: Settings, clock: Clock) -> Hub:
         group_commit_max=settings.group_commit_max,
         read_threads=settings.read_threads,
     )
-    registry = Registry(settings.lease_rules())
-    prices_now = Market(load_table(store, settings.economy, convert=settings.economy_convert))
-    registry.fleet.set_prices(prices_now)
+    return assemble(settings, clock, store)
+
+
+def assemble(settings: Settings, clock: Clock, store: Store) -> Hub:
+    """A hub that remembers nothing yet."""
+    registry, secrets, specs = Registry(settings.lease_rules()), load_secrets(store, clock), SpecCache(store)
+    market = Market(load_table(store, settings.economy, convert=settings.economy_convert))
+    registry.fleet.set_prices(market)
     return Hub(
-        hub_id=hub_id,
         settings=settings,
         clock=clock,
         store=store,
-        registry=registry,
         signals=Signals(),
-        secrets=load_secrets(store, clock),
-        blobs=make_blobs(settings),
-        market=prices_now,
+        process=ProcessState(store.hub_id, started_at_ms=clock.now_ms()),
+        identity=IdentityState(secrets, Authenticator(store, clock, secrets)),
+        artifacts=ArtifactsState(make_blobs(settings)),
+        money=MoneyState(market),
+        trust=TrustState(Submitters(clock)),
+        nodes=NodesState(registry),
+        jobs=JobsState(specs, Queue(store, clock, specs, most=settings.backlog_max)),
+        settlement=SettlementState(),
+        observability=ObservabilityState(LoopHealth(clock)),
     )
 
 
@@ -123,9 +144,9 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         lock = HubLock(settings.url)
         try:
-            async with running(
-                build_hub(settings, clock), on_ready=lambda hub, parts: _publish((app, api), hub, parts)
-            ):
+            hub = build_hub(settings, clock)
+            async with running(hub):
+                _publish((app, api), hub)
                 yield
         finally:
             lock.release()
@@ -193,7 +214,7 @@ def _routes() -> list[BaseRoute]:
     return shared.routes
 
 
-def _publish(targets: tuple[FastAPI, ...], hub: Hub, parts: tuple[Dispatcher, Authenticator]) -> None:
+def _publish(targets: tuple[FastAPI, ...], hub: Hub) -> None:
     """Routes find these through their application's state."""
     clock, settings = hub.clock, hub.settings
     registrations = TokenBucket(clock, per_s=settings.registrations_per_s)
@@ -206,48 +227,43 @@ def _publish(targets: tuple[FastAPI, ...], hub: Hub, parts: tuple[Dispatcher, Au
     bodies = Bodies(clock, settings)
     for target in targets:
         target.state.hub, target.state.bodies = hub, bodies
-        target.state.dispatcher, target.state.authenticator = parts
         target.state.registrations, target.state.guesses = registrations, guesses
         target.state.requests, target.state.submissions = requests, submissions
         target.state.messages = messages
 
 
 @asynccontextmanager
-async def running(
-    hub: Hub, *, on_ready: Callable[[Hub, tuple[Dispatcher, Authenticator]], None]
-) -> AsyncIterator[tuple[Dispatcher, Authenticator]]:
+async def running(hub: Hub) -> AsyncIterator[None]:
     """A hub at work: store threads, boot, loops; everything stopped in order at the end."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    dispatcher, authenticator = Dispatcher(hub), Authenticator(hub)
-    hub.store.start(partial(cache_sync.follow_commit, hub, authenticator))
-    await in_thread(hub, hub.blobs.claim, hub.secrets.digest("artifacts"))
-    others = cache_sync.OtherHubs(hub, authenticator)
-    listener = Listener(hub.settings.url, hub_id=hub.hub_id, heard=others.heard)
+    hub.store.start(partial(cache_sync.follow_commit, hub))
+    await hub.process.in_thread(hub.artifacts.blobs.claim, hub.identity.secrets.digest("artifacts"))
+    others = cache_sync.OtherHubs(hub)
+    listener = Listener(hub.settings.url, hub_id=hub.process.hub_id, heard=others.heard)
     await leases.on_boot(hub)
     await market_service.load(hub)
     await submitter_reputation.refresh(hub)
     await verification.load_varying(hub)
     await known_nodes.refresh(hub)
-    await hub.queue.load_all()
-    on_ready(hub, (dispatcher, authenticator))
+    await hub.jobs.queue.load_all()
     listener.start()
     duties = [
-        dispatch_loop.run(hub, dispatcher),
+        dispatch_loop.run(hub, Dispatcher(hub)),
         follow_loop.run(others),
-        *upkeep_loop.duties(hub, authenticator),
+        *upkeep_loop.duties(hub),
     ]
     tasks = [asyncio.create_task(duty) for duty in duties]
-    logger.info("hub.started: %s", hub.hub_id)
+    logger.info("hub.started: %s", hub.process.hub_id)
     try:
-        yield dispatcher, authenticator
+        yield
     finally:
         await _stop(hub, tasks, listener)
 
 
 def release_waiters(hub: Hub) -> None:
     """Everything parked is answered now, and nothing parks any more."""
-    hub.stopping = True
-    for session in hub.registry.sessions:
+    hub.process.stopping = True
+    for session in hub.nodes.registry.sessions:
         session.wake()
     hub.signals.fire_all()
 
@@ -261,6 +277,6 @@ async def _stop(hub: Hub, tasks: list[asyncio.Task[None]], listener: Listener) -
     with contextlib.suppress(Unavailable):  # a database that is away is said below
         await usage.save(hub, everything=True)
     await leases.on_stop(hub)
-    hub.blob_threads.shutdown(wait=False, cancel_futures=True)
+    hub.process.end()
     await hub.store.stop()
-    logger.info("hub.stopped: %s", hub.hub_id)
+    logger.info("hub.stopped: %s", hub.process.hub_id)

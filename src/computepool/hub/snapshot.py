@@ -14,8 +14,9 @@ from typing import Any, Generic, TypeVar
 from computepool.core.money.pricing import PriceTable
 from computepool.core.money.run_times import RunTimes
 from computepool.core.trust.ties import Program, Ties
+from computepool.hub.artifacts.state import StorageUsage
 from computepool.hub.clock import Clock
-from computepool.hub.context import Hub, StorageUsage
+from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.identity.access import POOL_ACCOUNT
 from computepool.hub.identity.hub_secrets import Secrets
@@ -71,20 +72,22 @@ def take(hub: Hub, accounts: Iterable[str] = ()) -> Snapshot:
     return Snapshot(
         settings=hub.settings,
         clock=hub.clock,
-        specs=hub.specs,
-        secrets=hub.secrets,
-        table=hub.market.table,
-        started_at_ms=hub.started_at_ms,
-        varying=hub.varying,
-        ties=hub.ties,
-        run_times=hub.run_times,
-        storage={name: replace(known) for name in accounts if (known := hub.kept.get(name)) is not None},
+        specs=hub.jobs.specs,
+        secrets=hub.identity.secrets,
+        table=hub.money.market.table,
+        started_at_ms=hub.process.started_at_ms,
+        varying=hub.settlement.varying,
+        ties=hub.settlement.ties,
+        run_times=hub.settlement.run_times,
+        storage={
+            name: replace(known) for name in accounts if (known := hub.artifacts.usage.get(name)) is not None
+        },
     )
 
 
 def take_for(hub: Hub, node_id: str, attempt_ids: Iterable[str]) -> Snapshot:
     """With the storage of the accounts whose attempts these are, as far as this hub knows."""
-    session = hub.registry.get(node_id)
+    session = hub.nodes.registry.get(node_id)
     held = {} if session is None else session.attempts
     accounts = {held[id_].grant.account_id for id_ in attempt_ids if id_ in held}
     return take(hub, accounts | {POOL_ACCOUNT})

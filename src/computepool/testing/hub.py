@@ -15,7 +15,6 @@ from computepool.hub.app import create_app
 from computepool.hub.clock import Clock, SystemClock
 from computepool.hub.context import Hub
 from computepool.hub.main import bootstrap
-from computepool.hub.scheduling.dispatch import Dispatcher
 from computepool.hub.settings import Settings
 from computepool.testing import compiled, databases
 from computepool.testing.clock import FakeClock
@@ -42,11 +41,6 @@ class HubDouble:
     def hub(self) -> Hub:
         hub: Hub = self.app.state.hub
         return hub
-
-    @property
-    def dispatcher(self) -> Dispatcher:
-        dispatcher: Dispatcher = self.app.state.dispatcher
-        return dispatcher
 
     def client(self, key: str | None = None) -> httpx2.AsyncClient:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}

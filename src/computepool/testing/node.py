@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from computepool.core.jobs.lifecycle import Outcome, Reason
 from computepool.hub.clock import Clock
-from computepool.hub.identity.sign_in import HUB_AUDIENCE
+from computepool.hub.identity.authenticator import HUB_AUDIENCE
 from computepool.protocol.hub_keys import rekey_text
 from computepool.protocol.jobs.checkpoints import CheckpointReport
 from computepool.protocol.nodes.hardware import HardwareReport

@@ -116,7 +116,7 @@ class World:
 
     async def die(self, _name: str, file: int) -> None:
         """A hub dies after it gave an upload its place and before it wrote the row."""
-        upload = self.hub.hub.blobs.open_upload(DIGESTS[file], "a dead hub's client", offset=0)
+        upload = self.hub.hub.artifacts.blobs.open_upload(DIGESTS[file], "a dead hub's client", offset=0)
         upload.append(FILES[file])
         upload.finish(len(FILES[file]))
         upload.close()
@@ -150,7 +150,10 @@ class World:
             for file in range(len(FILES))
             if any(self.model.reasons((a, file)) for a in ACCOUNTS)
         )
-        assert sorted(one.place[3:67] for one in self.hub.hub.blobs.walk(after="", limit=100)) == wanted
+        assert (
+            sorted(one.place[3:67] for one in self.hub.hub.artifacts.blobs.walk(after="", limit=100))
+            == wanted
+        )
         for name, client in self.clients.items():
             for file, digest in enumerate(DIGESTS):
                 await self.cancel(name, file)

@@ -43,7 +43,7 @@ def partial(hub: HubDouble) -> list[str]:
 
 def stored(hub: HubDouble) -> list[str]:
     """The digests of the artifacts whose bytes are here, once for every time they are."""
-    return sorted(one.place[3:67] for one in hub.hub.blobs.walk(after="", limit=1000))
+    return sorted(one.place[3:67] for one in hub.hub.artifacts.blobs.walk(after="", limit=1000))
 
 
 # sending

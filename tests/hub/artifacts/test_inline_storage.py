@@ -70,7 +70,7 @@ async def test_what_another_hub_took_meanwhile_counts_when_it_is_kept(hub: HubDo
     assert await kept(sam) == 0
     assert (await sam.post("/jobs", json=call(400))).status_code == 201
     account = (await sam.get("/me")).json()["id"]
-    hub.hub.kept[account].bytes = 5_100  # more than half: it is looked at again
+    hub.hub.artifacts.usage[account].bytes = 5_100  # more than half: it is looked at again
     await hub.hub.store.write(lambda tx: inline_rows.count(tx, account, 9_000))
     refused = await sam.post("/jobs", json=call(4_500))
     assert (refused.status_code, refused.json()["code"]) == (507, "quota_exceeded")

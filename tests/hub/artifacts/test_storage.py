@@ -161,7 +161,7 @@ async def test_results_that_wait_to_be_compared_are_kept_as_long_as_their_job_is
 
 
 async def test_what_crashes_leave_is_collected_after_a_grace_time(hub: HubDouble, clock: FakeClock) -> None:
-    blobs = hub.hub.blobs
+    blobs = hub.hub.artifacts.blobs
     unnamed, begun, kept, bare = some(100, 1), some(100, 2), some(100, 3), some(100, 4)
     whole = blobs.open_upload(digest_of(unnamed), "sam", offset=0)  # its place was made, its row was not
     whole.append(unnamed)
@@ -249,7 +249,7 @@ async def test_a_store_that_does_not_answer_stops_no_other_duty(
     def away(**_: object) -> int:
         raise Unavailable("The artifact store does not answer as it should.")
 
-    monkeypatch.setattr(hub.hub.blobs, "drop_stale_uploads", away)
+    monkeypatch.setattr(hub.hub.artifacts.blobs, "drop_stale_uploads", away)
     await garbage_collection.collect(hub.hub)
     assert stored(hub) == set()
     assert "does not answer" in caplog.text

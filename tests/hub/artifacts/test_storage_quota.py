@@ -110,7 +110,7 @@ async def test_uploads_at_the_same_time_keep_no_more_than_the_quota_together(hub
     assert sorted(answers) == [200] * 2 + [507] * 6
     assert (await sam.get("/storage")).json()["bytes"] == 8_000
     await upload(sam, some(2_000, 99))  # nothing stays reserved
-    assert not hub.hub.coming
+    assert not hub.hub.artifacts.arriving
 
 
 async def test_what_another_hub_kept_meanwhile_counts_when_it_is_kept(hub: HubDouble) -> None:
@@ -129,7 +129,7 @@ async def test_what_another_hub_kept_meanwhile_counts_when_it_is_kept(hub: HubDo
         )
         yield data[1_000:]
 
-    hub.hub.kept.clear()
+    hub.hub.artifacts.usage.clear()
     answer = await sam.put(f"/artifacts/{digest_of(data)}", params={"size": 6_000}, content=body())
     assert (answer.status_code, answer.json()["code"]) == (507, "quota_exceeded")
     assert stored(hub) == {digest_of(some(9_000, 1))}, "nothing of it stays"

@@ -59,10 +59,10 @@ async def test_what_a_unit_keeps_is_counted_once_however_often_it_runs(hub: HubD
     account = (await sam.get("/me")).json()["id"]
     group = await make_group(sam)
     await register(sam, group, "first")
-    before = hub.hub.kept[account].bytes
+    before = hub.hub.artifacts.usage[account].bytes
     async with spoiled_commit(hub):
         await register(sam, group, "k" * 100)
-    assert hub.hub.kept[account].bytes - before == 100
+    assert hub.hub.artifacts.usage[account].bytes - before == 100
 
 
 async def test_what_was_taken_back_is_not_counted(hub: HubDouble, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ async def test_what_was_taken_back_is_not_counted(hub: HubDouble, monkeypatch: p
     account = (await sam.get("/me")).json()["id"]
     group = await make_group(sam)
     await register(sam, group, "first")
-    before = hub.hub.kept[account].bytes
+    before = hub.hub.artifacts.usage[account].bytes
 
     def fail(*_: object, **__: object) -> None:
         raise Conflict("on purpose")
@@ -78,7 +78,7 @@ async def test_what_was_taken_back_is_not_counted(hub: HubDouble, monkeypatch: p
     monkeypatch.setattr("computepool.hub.groups.collector._insert", fail)
     refused = await sam.post(f"/groups/{group}/keys", json={"keys": [{"key": "k" * 100}]})
     assert refused.status_code == 409
-    assert hub.hub.kept[account].bytes == before
+    assert hub.hub.artifacts.usage[account].bytes == before
 
 
 async def test_a_tie_is_counted_once_however_often_its_unit_runs(hub: HubDouble) -> None:
@@ -92,7 +92,7 @@ async def test_a_tie_is_counted_once_however_often_its_unit_runs(hub: HubDouble)
     second.sign_in()
     async with spoiled_commit(hub):
         assert await second.report(grant.attempt_id, ran_ms=1_000, result='"2"') == "accepted"
-    [tie] = hub.hub.ties.programs.values()
+    [tie] = hub.hub.settlement.ties.programs.values()
     assert tie.count == 1
 
 

@@ -82,7 +82,7 @@ async def test_jobs_and_reports_from_outside_complete_a_group_once(any_hub: HubD
         "b": '"x"',
     }
     assert [item["key"] for item in whole["failures"]["items"]] == ["c"]
-    assert whole["location"]["hub_id"] == hub.hub.hub_id
+    assert whole["location"]["hub_id"] == hub.hub.process.hub_id
     page = (await hub.admin.get(f"/groups/{group}/results")).json()
     assert [(result["key"], result["state"]) for result in page["results"]] == [
         ("b", "succeeded"),

@@ -101,7 +101,7 @@ async def test_cancelling_a_group_ends_what_runs_and_what_waits(hub: HubDouble) 
     [grant] = await node.take()
     assert (await hub.admin.post(f"/groups/{group}/cancel")).json()["counts"] == {"cancelled": 3}
     assert (await node.poll(wait_ms=1_000)).cancel == [grant.attempt_id]
-    assert len(hub.hub.queue.backlog) == 0
+    assert len(hub.hub.jobs.queue.backlog) == 0
 
 
 async def test_a_strangers_group_is_not_there(hub: HubDouble) -> None:

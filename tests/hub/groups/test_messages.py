@@ -77,7 +77,7 @@ async def test_a_job_that_is_begun_again_tells_everything_again(hub: HubDouble) 
     assert (await send(node, attempt_id, 2)).status_code == 409, "that attempt is over"
     hub.hub.clock.advance(120_000)  # type: ignore[attr-defined]
     node.sign_in()
-    hub.hub.queue.kick()
+    hub.hub.jobs.queue.kick()
     [grant] = await node.take()
     await send(node, grant.attempt_id, 1, '"a"')
     page = (await sam.get(f"/groups/{group}/messages")).json()

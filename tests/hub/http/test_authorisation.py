@@ -256,7 +256,7 @@ def _signed_notice() -> dict[str, Any]:
 
 def _prices(cast: Cast) -> dict[str, Any]:
     [example] = examples.PRICES.values()
-    return {**example["value"], "based_on": cast.hub.hub.market.table.version}
+    return {**example["value"], "based_on": cast.hub.hub.money.market.table.version}
 
 
 async def content(cast: Cast, method: str, path: str) -> dict[str, Any]:

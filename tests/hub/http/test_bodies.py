@@ -78,7 +78,7 @@ async def test_an_account_sends_so_many_values_a_second(tmp_path: Path) -> None:
 
 async def test_a_caller_is_looked_up_once(hub: HubDouble, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    authenticator = hub.app.state.authenticator
+    authenticator = hub.hub.identity.authenticator
     real = type(authenticator).person
 
     async def person(self: Any, key: str) -> Any:

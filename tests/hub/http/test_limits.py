@@ -44,7 +44,7 @@ async def test_a_submission_said_twice_does_not_bring_finished_jobs_back_into_th
     async with untouched(any_hub):
         assert (await any_hub.admin.post("/jobs", json=sent, headers=headers)).json() == first
     assert (await any_hub.admin.get("/queue")).json()["queued"] == 0
-    assert job_id not in any_hub.hub.queue.backlog
+    assert job_id not in any_hub.hub.jobs.queue.backlog
 
 
 async def test_the_queue_shows_job_ids_to_those_they_belong_to(hub: HubDouble) -> None:

@@ -97,7 +97,7 @@ async def test_it_rotates_by_itself_and_once_however_many_hubs_look(tmp_path: Pa
     clock = FakeClock()
     async with running_hub(tmp_path, clock=clock, key_rotation_days=90) as hub:
         first = await published(hub)
-        clock.advance(hub.hub.secrets.since_ms + 90 * DAY_MS - 1 - clock.now_ms())
+        clock.advance(hub.hub.identity.secrets.since_ms + 90 * DAY_MS - 1 - clock.now_ms())
         await hub_keys.tend(hub.hub)
         assert (await published(hub)).current == first.current
         clock.advance(1)

@@ -214,7 +214,7 @@ async def test_a_revoked_key_stops_at_once_and_the_others_go_on(any_hub: HubDoub
 async def test_a_key_revoked_while_it_is_looked_up_is_not_remembered(hub: HubDouble) -> None:
     """The look-up read the key before the revocation and answers after it."""
     made = (await hub.admin.post("/keys", json={"name": "k"})).json()
-    authenticator = hub.app.state.authenticator
+    authenticator = hub.hub.identity.authenticator
     store, read = hub.hub.store, hub.hub.store.read
 
     async def slow_read(unit):  # type: ignore[no-untyped-def]

@@ -353,7 +353,7 @@ async def test_who_is_little_known_does_not_hide_behind_who_is_well_known(
     """A result that went on from a newcomer's checkpoint is checked as a newcomer's, whoever reports it."""
     sam, nodes = await crowd(hub, 3)
     new: set[str] = set()
-    monkeypatch.setattr(hub.hub.registry.fleet, "streak", lambda node: 0 if node in new else 10**9)
+    monkeypatch.setattr(hub.hub.nodes.registry.fleet, "streak", lambda node: 0 if node in new else 10**9)
     monkeypatch.setattr(sampling, "_draw", lambda _hub, _attempt: PPM - 1)  # nobody else is drawn by chance
     verdicts = []
     for hides in (False, True):

@@ -105,7 +105,7 @@ async def test_the_same_call_of_another_attempt_finds_the_jobs_of_the_first(hub:
     assert (await job(sam, child))["state"] != "cancelled", "the job is tried again, and its children wait"
     hub.hub.clock.advance(120_000)  # type: ignore[attr-defined]
     node.sign_in()
-    hub.hub.queue.kick()
+    hub.hub.jobs.queue.kick()
     grants = {grant.job_id: grant for grant in await node.take(2)}
     again = Parent(sam, node, parent.job_id, grants[parent.job_id].attempt_id)
     assert await again.submit_one() == child

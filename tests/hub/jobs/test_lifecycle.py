@@ -153,12 +153,12 @@ async def test_the_last_poll_of_a_node_hears_what_was_on_its_way_to_it(
     """Else a job given to an agent in the moment it stops would wait there until its lease ends. The poll that it broke off
     takes nothing, wherever that one was."""
     node = await hub.node()
-    session = hub.hub.registry.get(node.node_id)
+    session = hub.hub.nodes.registry.get(node.node_id)
     assert session is not None
     running = []
     if not parks:
         await submit(hub.admin)
-        hub.hub.queue.kick()
+        hub.hub.jobs.queue.kick()
         running = [{"attempt_id": grant.attempt_id} for grant in (await node.poll()).grants]
     await node.poll(wait_ms=0, claim=False)
     [job_id] = await submit(hub.admin)
@@ -166,8 +166,8 @@ async def test_the_last_poll_of_a_node_hears_what_was_on_its_way_to_it(
     slow = asyncio.create_task(hub.hub.store.write(lambda _: commits.wait(10)))  # the lease comes after it
     broken_off = asyncio.create_task(node.poll(wait_ms=10_000, running=running))
     await until(lambda: session.claims and (session.waiter is not None) is parks)
-    hub.hub.queue.kick()
-    await until(lambda: len(hub.hub.queue.backlog) == 0)
+    hub.hub.jobs.queue.kick()
+    await until(lambda: len(hub.hub.jobs.queue.backlog) == 0)
     last = asyncio.create_task(node.poll(wait_ms=0, claim=False))
     await until(lambda: not session.claims)
     commits.set()
@@ -178,16 +178,16 @@ async def test_the_last_poll_of_a_node_hears_what_was_on_its_way_to_it(
 
 async def test_a_poll_that_was_broken_off_does_not_park_over_the_newer_one(hub: HubDouble) -> None:
     node = await hub.node()
-    session = hub.hub.registry.get(node.node_id)
+    session = hub.hub.nodes.registry.get(node.node_id)
     assert session is not None
-    async with hub.hub.placing:
+    async with hub.hub.jobs.queue.placing:
         broken_off = asyncio.create_task(node.poll(wait_ms=10_000, claim=False))
         await until(lambda: not session.claims)
         newer = asyncio.create_task(node.poll(wait_ms=10_000))
         await until(lambda: session.waiter is not None)
     assert (await broken_off).grants == []
     [job_id] = await submit(hub.admin)
-    hub.hub.queue.kick()
+    hub.hub.jobs.queue.kick()
     assert [grant.job_id for grant in (await newer).grants] == [job_id]
 
 
@@ -196,7 +196,7 @@ async def test_a_pause_while_a_node_arrives_is_not_missed(
 ) -> None:
     """Between what the store said of it and the moment from which the hub knows it."""
     node = await hub.node()
-    load = hub.hub.specs.load
+    load = hub.hub.jobs.specs.load
 
     async def load_slowly(digests: set[str]) -> Any:
         monkeypatch.undo()
@@ -204,12 +204,12 @@ async def test_a_pause_while_a_node_arrives_is_not_missed(
         assert paused.status_code == 200
         return await load(digests)
 
-    hub.hub.registry.on_node_lost(node.node_id)
-    monkeypatch.setattr(hub.hub.specs, "load", load_slowly)
+    hub.hub.nodes.registry.on_node_lost(node.node_id)
+    monkeypatch.setattr(hub.hub.jobs.specs, "load", load_slowly)
     node.restart()
     assert (await node.poll(wait_ms=0)).state == "paused"
     [job_id] = await submit(hub.admin)
-    hub.hub.queue.kick()
+    hub.hub.jobs.queue.kick()
     assert (await node.poll(wait_ms=200)).grants == []
     assert await state(hub.admin, job_id) == "queued"
 
@@ -261,11 +261,11 @@ async def test_a_hub_that_is_always_busy_finds_what_fell_out_of_its_memory(
     monkeypatch.setattr(dispatch_loop, "_LOAD_ALL_S", 0.1)
     async with running_hub(tmp_path) as hub:
         [job_id] = await submit(hub.admin)
-        hub.hub.queue.backlog.remove(job_id)
+        hub.hub.jobs.queue.backlog.remove(job_id)
         node = await hub.node()
         async with asyncio.timeout(10):
             while job_id not in {grant.job_id for grant in (await node.poll(wait_ms=0)).grants}:
-                hub.hub.queue.kick()
+                hub.hub.jobs.queue.kick()
                 await asyncio.sleep(0.01)
 
 

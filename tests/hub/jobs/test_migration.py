@@ -175,10 +175,10 @@ async def test_a_hub_that_comes_to_know_a_node_in_the_middle_of_a_move_gives_it_
     wait(hub, 5 * MINUTE, node)
     assert (await saved(node, grant.attempt_id, b"s", last=True, move_to=target.node_id))["kept"]
     await housekeeping.drop_silent(hub.hub)  # as if it was started again
-    assert hub.hub.registry.get(node.node_id) is None
+    assert hub.hub.nodes.registry.get(node.node_id) is None
     assert (await node.poll(wait_ms=0)).reregister
     await node.poll(wait_ms=0)
-    session = hub.hub.registry.get(node.node_id)
+    session = hub.hub.nodes.registry.get(node.node_id)
     assert session is not None
     assert session.attempts[grant.attempt_id].lane.shape.requirements.node == ""
 

@@ -82,7 +82,7 @@ async def test_a_job_that_runs_and_then_is_done(hub: HubDouble, clock: FakeClock
     clock.advance(2_000)
     await node.report(attempt, ran_ms=20_000, ended_ago_ms=500, loads=[load(70, ago_ms=1_000)])
     await usage.save(hub.hub)
-    assert hub.hub.usages == {}
+    assert hub.hub.jobs.usages == {}
     [kept] = (await used(sam, job_id))["attempts"]
     assert not kept["live"]
     assert kept["now"] is None
@@ -109,7 +109,7 @@ async def test_a_short_job_leaves_nothing(hub: HubDouble, clock: FakeClock) -> N
     await node.report(attempt)
     await usage.save(hub.hub)
     assert await rows(hub) == 0
-    assert hub.hub.usages == {}
+    assert hub.hub.jobs.usages == {}
     assert (await used(hub.admin, job_id))["attempts"][0]["cpu_percent"] == []
 
 
@@ -119,7 +119,7 @@ async def test_words_about_what_a_node_does_not_hold_are_dropped(hub: HubDouble,
     await tell(stranger, attempt, 100)
     await stranger.complete([stranger.make_report(attempt, loads=[load(1)])])
     await tell(node, "job_nonsense-1", 100)
-    assert hub.hub.usages == {}
+    assert hub.hub.jobs.usages == {}
 
 
 async def test_a_node_cannot_date_it_before_it_had_the_job(hub: HubDouble, clock: FakeClock) -> None:
@@ -191,4 +191,4 @@ async def test_only_so_many_are_watched(tmp_path: Path, clock: FakeClock) -> Non
         grants = await node.take(2)
         said = [{"attempt_id": grant.attempt_id, "load": load(1)} for grant in grants]
         await node.poll(wait_ms=0, running=said)
-        assert len(hub.hub.usages) == 1
+        assert len(hub.hub.jobs.usages) == 1

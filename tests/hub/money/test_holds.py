@@ -148,7 +148,7 @@ async def test_an_owner_is_paid_although_the_node_was_gone_when_it_was_leased(hu
     async def leave_first(unit: Callable[[Tx], T]) -> T:
         if getattr(unit, "func", None) is dispatch._lease and not gone.is_set():
             gone.set()
-            hub.hub.registry.on_node_lost(node.node_id)
+            hub.hub.nodes.registry.on_node_lost(node.node_id)
         return await write(unit)
 
     with pytest.MonkeyPatch.context() as patch:

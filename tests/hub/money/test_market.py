@@ -94,7 +94,7 @@ async def test_a_running_job_keeps_its_price(pool: HubDouble) -> None:
     assert grant.price == REFERENCE
     await submit(sam, items=50, max_price=100 * CREDIT)
     await tick(pool, times=5)
-    assert pool.hub.market.spot(CPU) > REFERENCE
+    assert pool.hub.money.market.spot(CPU) > REFERENCE
     node.sign_in()
     await node.report(grant.attempt_id, ran_ms=HOUR_MS // 2)
     assert (await job(sam, job_id))["charge"] == REFERENCE // 2
@@ -143,7 +143,7 @@ async def test_a_job_starts_when_the_price_falls_to_its_ceiling(pool: HubDouble)
         "Waiting: it pays at most 5.00/h, and the price is 5.60/h in cpu/in; with --max-price 5.60 it could start now on 1 node."
     )
     await tick(pool, times=3)  # 5 % each
-    pool.hub.queue.kick()
+    pool.hub.jobs.queue.kick()
     node.sign_in()
     [grant] = await node.take()
     assert grant.job_id == job_id
@@ -155,20 +155,20 @@ async def test_a_restarted_hub_goes_on_with_the_prices_it_had(tmp_path: Path) ->
     async with running_hub(tmp_path, clock=clock, **QUIET) as hub:
         await hub.node(region="in")
         await tick(hub, times=4)
-        price = hub.hub.market.spot(CPU)
+        price = hub.hub.money.market.spot(CPU)
         assert price < REFERENCE
     async with running_hub(tmp_path, clock=clock, **QUIET) as hub:
-        assert hub.hub.market.spot(CPU) == price
+        assert hub.hub.money.market.spot(CPU) == price
         await hub.node(region="in")
         await tick(hub)
-        assert hub.hub.market.spot(CPU) == price + price * -50_000 // 1_000_000
+        assert hub.hub.money.market.spot(CPU) == price + price * -50_000 // 1_000_000
 
 
 async def test_ticks_in_which_nothing_moved_leave_no_record(pool: HubDouble) -> None:
     await pool.node(region="in")
     await tick(pool, times=60)
     at_bottom = len(await recorded(pool))
-    assert pool.hub.market.spot(CPU) == REFERENCE // 4
+    assert pool.hub.money.market.spot(CPU) == REFERENCE // 4
     await tick(pool, times=20)
     assert len(await recorded(pool)) == at_bottom
 
@@ -189,7 +189,7 @@ async def test_old_records_go_but_never_the_price(pool: HubDouble) -> None:
     await pool.hub.store.write(lambda tx: market_rows.prune(tx, before=100 * TICK_MS))
     assert [(row.region, row.tick // TICK_MS) for row in await recorded(pool)] == [("in", 4), ("us", 0)]
     await spot_prices.load(pool.hub)
-    assert pool.hub.market.spots[CPU] == REFERENCE + 4
+    assert pool.hub.money.market.spots[CPU] == REFERENCE + 4
     await spot_prices.prune(pool.hub)
 
 
@@ -302,9 +302,9 @@ async def test_two_hubs_agree_on_every_price(two: tuple[HubDouble, HubDouble]) -
     for _ in range(8):
         await tick(first, second)
         await tick(second, first)
-        spots_here, spots_there = first.hub.market.spots, second.hub.market.spots
+        spots_here, spots_there = first.hub.money.market.spots, second.hub.money.market.spots
         assert spots_here == spots_there
-    assert set(first.hub.market.spots) == {CPU, Zone("cpu", "us")}
+    assert set(first.hub.money.market.spots) == {CPU, Zone("cpu", "us")}
     newest = max(await recorded(first), key=lambda row: (row.region == "in", row.tick))
     assert (newest.capacity, newest.demand) == (4_000, 40_000), "the queue of all hubs counts once"
     here, there = await zone_of(first), await zone_of(second)
@@ -320,7 +320,7 @@ async def test_hubs_that_decide_at_once_decide_once(two: tuple[HubDouble, HubDou
         first.hub.clock.advance(TICK_MS)  # type: ignore[attr-defined]
         await asyncio.gather(spot_prices.tick(first.hub), spot_prices.tick(second.hub))
         await spot_prices.tick(first.hub)
-        assert first.hub.market.spots == second.hub.market.spots
+        assert first.hub.money.market.spots == second.hub.money.market.spots
     rows = await recorded(first)
     assert len({row.tick for row in rows}) == len(rows)
     prices = [row.price for row in rows]
@@ -348,8 +348,8 @@ async def test_new_prices_of_one_hub_hold_at_the_other(two: tuple[HubDouble, Hub
     change = {name: body[name] for name in wanted} | {"based_on": 1, "base": 20 * CREDIT}
     answer = await first.admin.put("/prices", json=change)
     assert answer.status_code == 200, answer.text
-    await _until(lambda: second.hub.market.table.version == 2)
-    assert second.hub.market.spot(CPU) == 2 * REFERENCE
+    await _until(lambda: second.hub.money.market.table.version == 2)
+    assert second.hub.money.market.spot(CPU) == 2 * REFERENCE
     assert (await zone_of(second))["reference"] == 2 * REFERENCE
 
 

@@ -56,7 +56,7 @@ async def test_a_new_version_holds_and_the_old_one_stays(hub: HubDouble) -> None
     versions = (await hub.admin.get("/prices/versions")).json()["versions"]
     assert [(one["version"], one["digest"]) for one in versions] == [(2, new["digest"]), (1, old["digest"])]
     assert versions[0]["created_by"] == (await hub.admin.get("/me")).json()["id"]
-    assert hub.hub.market.table.base == 12 * CREDIT
+    assert hub.hub.money.market.table.base == 12 * CREDIT
     events = (await hub.admin.get("/events", params={"limit": 500})).json()["events"]
     assert [e["reason"] for e in events if e["action"] == "prices.changed"] == ["version 1", "version 2"]
 
@@ -107,7 +107,7 @@ async def test_bad_tables_change_nothing(hub: HubDouble) -> None:
             part = {key: value for key, value in good.items() if key != name}
             answer = await hub.admin.put("/prices", json=part)
             assert (answer.status_code, answer.json()["field"]) == (422, name)
-    assert hub.hub.market.table.version == 1
+    assert hub.hub.money.market.table.version == 1
 
 
 async def test_the_fee_is_bounded_by_a_setting(hub: HubDouble, tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ async def test_another_hub_follows(tmp_path: Path, migrated_url: str) -> None:
         changed = await admin.put("/prices", json=await edited(admin, base=7 * CREDIT))
         assert changed.status_code == 200, changed.text
         async with asyncio.timeout(20):
-            while two.hub.market.table.version < 2:  # noqa: ASYNC110 - what another hub does has no event here
+            while two.hub.money.market.table.version < 2:  # noqa: ASYNC110 - what another hub does has no event here
                 await asyncio.sleep(0.01)
         expected = replace(first_table(Economy.MARKET), version=2, base=7 * CREDIT)
-        assert two.hub.market.table == expected
+        assert two.hub.money.market.table == expected

@@ -45,7 +45,7 @@ async def test_an_impostor_gets_no_job_that_names_anothers_host(any_hub: HubDoub
     own = await hub.node(sam, name="studio", cores=16)
     own_id = own.node_id
     evil = await impostor(hub, "other" if when == "renamed" else "studio") if when != "after" else None
-    hub.hub.registry.on_node_lost(own_id)  # it is off for a moment
+    hub.hub.nodes.registry.on_node_lost(own_id)  # it is off for a moment
     jobs = [(await submit(sam, spec=SECRET, needs={"host": "studio"}))[0] for _ in range(8)]
     if evil is None:
         evil = await impostor(hub)
@@ -85,7 +85,7 @@ async def test_ones_own_host_comes_first_and_ids_always_work(any_hub: HubDouble)
     for word in ("studio", "Studio", "STUDIO", "ｓｔｕｄｉｏ", own.node_id):
         assert await pinned(sam, word) == own.node_id
     assert await pinned(sam, evil.node_id) == evil.node_id
-    hub.hub.registry.on_node_lost(own.node_id)
+    hub.hub.nodes.registry.on_node_lost(own.node_id)
     assert await pinned(sam, "studio") == own.node_id, "also while it is off"
 
 

@@ -102,7 +102,7 @@ async def test_a_code_is_its_makers_alone_and_a_sign_in_code_is_none(hub: HubDou
     assert made["code"] not in str(await got(pia, f"/nodes/codes/{made['id']}"))
     me = (await pia.get("/me")).json()["id"]
     link = (await hub.admin.post(f"/accounts/{me}/link")).json()
-    name = hub.hub.secrets.digest(link["code"])[:12]
+    name = hub.hub.identity.secrets.digest(link["code"])[:12]
     for known in (name, name[:11], made["id"][:11], "0" * 12):
         for client in (pia, hub.admin):
             assert (await client.get(f"/nodes/codes/{known}")).status_code == 404

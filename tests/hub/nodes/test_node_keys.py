@@ -111,7 +111,7 @@ async def test_a_revoked_node_is_out_at_once_even_while_its_poll_is_parked(
         parked = asyncio.create_task(
             node.client.post("/next", json={"boot_id": node.boot_id, "wait_ms": 30_000})
         )
-        session = here.hub.registry.get(node.node_id)
+        session = here.hub.nodes.registry.get(node.node_id)
         assert session is not None
         await until(lambda: session.waiter is not None)
         revoked = await told.client(there.admin_key).post(f"/nodes/{node.node_id}/revoke")

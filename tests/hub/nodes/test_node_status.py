@@ -31,7 +31,7 @@ async def pool(tmp_path: Path) -> AsyncIterator[HubDouble]:
 def pass_time(hub: HubDouble, ms: int) -> None:
     assert isinstance(hub.hub.clock, FakeClock)
     hub.hub.clock.advance(ms)
-    hub.hub.registry.doubt_quiet(hub.hub.now_ms())
+    hub.hub.nodes.registry.doubt_quiet(hub.hub.now_ms())
 
 
 async def status(hub: HubDouble, client: httpx2.AsyncClient, node: NodeDouble) -> str:
@@ -51,7 +51,7 @@ async def status(hub: HubDouble, client: httpx2.AsyncClient, node: NodeDouble) -
     takes = word in ("ready", "working")
     assert [one["takes_work"] for one in lines if "takes_work" in one] == [takes] * online
     placed = word in ("ready", "working", "floor_above_price", "owner_only")
-    assert hub.hub.registry.fleet.is_available(node.node_id) == placed
+    assert hub.hub.nodes.registry.fleet.is_available(node.node_id) == placed
     return str(word)
 
 
@@ -132,7 +132,7 @@ async def test_a_stopped_node_is_offline_at_once(pool: HubDouble, wanted: str) -
 async def test_a_goodbye_that_comes_late_does_not_end_the_next_start(pool: HubDouble) -> None:
     pia = await pool.account("pia", "provider")
     node = await pool.node(pia)
-    session = pool.hub.registry.get(node.node_id)
+    session = pool.hub.nodes.registry.get(node.node_id)
     assert session is not None
     node.restart()
     await node.poll(wait_ms=0)

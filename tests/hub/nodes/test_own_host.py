@@ -33,7 +33,7 @@ async def test_nothing_is_held_for_a_job_on_ones_own_host(hub: HubDouble) -> Non
     await node.take()
     why = (await bob.get(f"/jobs/{waiting}/why")).json()
     assert [gate["gate"] for gate in why["gates"] if gate["failing"]] == ["cores"], "no word of a price"
-    hub.hub.registry.on_node_lost(node.node_id)
+    hub.hub.nodes.registry.on_node_lost(node.node_id)
     away = (await bob.post("/jobs", json=body(spec=HOUR, needs={"host": node.node_id}))).json()
     assert (away["hold"], away["max_price"]) == (0, 0)
 
@@ -45,7 +45,7 @@ async def test_somebody_elses_host_is_paid_for(hub: HubDouble) -> None:
     for host in (theirs.node_id, None):
         answer = (await bob.post("/jobs", json=body(spec=HOUR, needs={"host": host}))).json()
         assert (answer["hold"], answer["own_node"]) == (CEILING, host is None)
-    hub.hub.registry.on_node_lost(theirs.node_id)
+    hub.hub.nodes.registry.on_node_lost(theirs.node_id)
     answer = (await bob.post("/jobs", json=body(spec=HOUR, needs={"host": theirs.node_id}))).json()
     assert answer["hold"] == CEILING
 

@@ -36,7 +36,7 @@ async def why(client: httpx2.AsyncClient, job_id: str) -> dict[str, Any]:
 
 async def starts(hub: HubDouble, node: NodeDouble) -> list[str]:
     """The jobs that the node is given when it asks."""
-    hub.hub.queue.kick()
+    hub.hub.jobs.queue.kick()
     for _ in range(3):
         grants = (await node.poll(wait_ms=50)).grants
         for grant in grants:
@@ -139,7 +139,7 @@ async def test_a_submitters_score_can_be_asked_for(hub: HubDouble) -> None:
     assert await starts(hub, node) == []
     said = await why(sam, job_id)
     assert "the owner's rules refuse submitters" in said["sentence"]
-    hub.hub.registry.fleet.set_submitter((await sam.get("/me")).json()["id"], 0.95)
+    hub.hub.nodes.registry.fleet.set_submitter((await sam.get("/me")).json()["id"], 0.95)
     assert await starts(hub, node) == [job_id]
 
 
@@ -191,8 +191,8 @@ async def test_agents_hear_of_rules_once_and_with_the_next_word(hub: HubDouble) 
 async def test_rules_outlive_the_hubs_memory_and_reach_other_hubs(hub: HubDouble) -> None:
     sam, pia, node = await people(hub)
     await put(pia, node, deny_submitters=["sam"])
-    fleet = hub.hub.registry.fleet
-    hub.hub.registry.on_node_lost(node.node_id)
+    fleet = hub.hub.nodes.registry.fleet
+    hub.hub.nodes.registry.on_node_lost(node.node_id)
     assert fleet.rulebook.ruled == 0
     node.restart()
     await node.poll(wait_ms=0)
@@ -226,7 +226,7 @@ async def test_a_lane_is_not_filled_up_against_a_new_rule(tmp_path: Path) -> Non
         await node.report_all([node.make_report(attempt, ran_ms=1) for attempt in rest])
         more = [grant for _ in range(3) for grant in (await node.poll(wait_ms=50)).grants]
         assert [grant for grant in more if grant.attempt_id not in held] == []
-        assert hub.hub.registry.get(node.node_id).attempts.keys() == {first}  # type: ignore[union-attr]
+        assert hub.hub.nodes.registry.get(node.node_id).attempts.keys() == {first}  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -49,14 +49,14 @@ async def put(client: httpx2.AsyncClient, path: str, floor: object) -> dict[str,
 
 def held(hub: HubDouble, node: NodeDouble) -> int | None:
     """The floor that placements see."""
-    fleet = hub.hub.registry.fleet
+    fleet = hub.hub.nodes.registry.fleet
     row = fleet.row_of(node.node_id)
     assert row is not None
     return fleet.node_at(row).floor
 
 
 async def stays_away(hub: HubDouble, node: NodeDouble) -> bool:
-    hub.hub.queue.kick()
+    hub.hub.jobs.queue.kick()
     return not any([(await node.poll(wait_ms=50)).grants for _ in range(3)])
 
 
@@ -150,7 +150,7 @@ async def test_a_floor_is_there_when_the_node_comes_back(tmp_path: Path) -> None
         await node.poll(wait_ms=0)
         assert held(hub, node) == 3
         away = await hub.node(pia, region="in", name="away")
-        hub.hub.registry.on_node_lost(away.node_id)
+        hub.hub.nodes.registry.on_node_lost(away.node_id)
         await put(pia, "/market/floor", 4)
         await put(pia, f"/nodes/{away.node_id}/floor", 8)
         away.restart()
@@ -306,8 +306,8 @@ async def test_a_day_is_as_busy_as_the_zone(pool: HubDouble) -> None:
     await node.take(2)
     await spot_prices.tick(pool.hub)
     [sale] = (await earnings(pia, node))["sales"]
-    spot = pool.hub.market.spot(Zone("cpu", "in"))
-    net = pool.hub.market.table.net_of(4 * spot)
+    spot = pool.hub.money.market.spot(Zone("cpu", "in"))
+    net = pool.hub.money.market.table.net_of(4 * spot)
     assert (sale["utilisation_ppm"], sale["per_hour"], sale["per_day"]) == (500_000, net, net * 12)
 
 
@@ -336,7 +336,7 @@ async def test_why_a_node_earns_nothing(pool: HubDouble, case: str) -> None:
         await pia.post(f"/nodes/{node.node_id}/state", json={"state": "paused"})
         said = "The node is paused"
     elif case == "offline":
-        pool.hub.registry.on_node_lost(node.node_id)
+        pool.hub.nodes.registry.on_node_lost(node.node_id)
         pool.hub.clock.advance(DAY_MS)  # type: ignore[attr-defined]
         said = "The node is offline"
     else:

@@ -12,8 +12,8 @@ from sqlalchemy import text
 
 from computepool.hub.db.session import Tx
 from computepool.hub.loops import runner
-from computepool.hub.memory.loop_health import LoopHealth
 from computepool.hub.observability.invariants import RULES
+from computepool.hub.observability.loop_health import LoopHealth
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.submitting import submit
@@ -69,7 +69,7 @@ async def test_a_disk_without_room_and_a_store_that_is_away_are_failures(
     def away(_place: str) -> int:
         raise OSError("no such bucket")
 
-    monkeypatch.setattr(hub.hub.blobs, "size", away)
+    monkeypatch.setattr(hub.hub.artifacts.blobs, "size", away)
     found = await parts(hub)
     assert (found["disk"]["state"], found["artifacts"]["state"]) == ("fail", "fail")
     assert (await got(hub.admin, "/hub/health"))["state"] == "fail"

@@ -92,8 +92,8 @@ async def test_what_was_settled_in_the_last_hour_is_what_the_ledger_says(
         seen = await got(sam, "/mesh")
         assert (seen["settled_hour"], seen["jobs_hour"]) == (sum(costs), len(costs))
     assert min(costs) > 0
-    hub.hub.mesh.settled.upto = None  # as after a start: read again, from the store
-    hub.hub.mesh.settled.minutes.clear()
+    hub.hub.observability.mesh.settled.upto = None  # as after a start: read again, from the store
+    hub.hub.observability.mesh.settled.minutes.clear()
     assert (await got(sam, "/mesh"))["settled_hour"] == sum(costs)
     clock_of(hub).advance(HOUR_MS - 500_000)
     assert (await got(sam, "/mesh"))["jobs_hour"] == 1
@@ -176,7 +176,7 @@ async def test_packed_and_plain_are_the_same(hub: HubDouble, pia: httpx2.AsyncCl
 @pytest.mark.soak
 async def test_five_thousand_nodes(hub: HubDouble) -> None:
     """Quick to make, quicker when little changed, and small on the wire."""
-    registry, now_ms = hub.hub.registry, hub.hub.now_ms()
+    registry, now_ms = hub.hub.nodes.registry, hub.hub.now_ms()
     cards = Capacity(
         cpu_milli=16_000, ram_mb=64_000, disk_mb=1, gpus=(Gpu(name="x", tier="a100", vram_mb=80_000),)
     )
@@ -195,7 +195,9 @@ async def test_five_thousand_nodes(hub: HubDouble) -> None:
     print(f"5000 nodes: {first * 1000:.0f} ms, again {again * 1000:.0f} ms")
     assert first < 3
     assert again < 1
-    packed = max(len(body) for (_, who), body in hub.hub.mesh.bodies.items() if who.endswith(".gz"))
+    packed = max(
+        len(body) for (_, who), body in hub.hub.observability.mesh.bodies.items() if who.endswith(".gz")
+    )
     assert packed < 400_000
     for number in range(5_000):
         registry.on_node_lost(f"node_{number}")

@@ -150,7 +150,7 @@ async def test_an_account_holds_so_many_streams_open(tmp_path: Path) -> None:
             assert others.status == 200
         async with opened(hub.app, NEWS, headers(sam)) as again:
             assert again.status == 200
-        assert not hub.hub.listening
+        assert not hub.hub.observability.listening
 
 
 async def test_who_is_signed_out_hears_no_more(prompt: HubDouble) -> None:

@@ -62,7 +62,7 @@ async def test_what_only_waits_is_not_refused(tmp_path: Path) -> None:
         assert (await ann.get("/jobs")).json()["jobs"][0]["status"] == "waiting for a node"
         large = await hub.node(name="large", ram_mb=2 * 10**6)
         clock.advance(3_600_000)
-        hub.hub.registry.on_node_lost(large.node_id)
+        hub.hub.nodes.registry.on_node_lost(large.node_id)
         await hub.node(name="small", ram_mb=16_000)
         reply = await sent(ann, needs=HUGE, impossible="refuse")
         assert reply.status_code == 201
@@ -77,7 +77,7 @@ async def test_the_same_request_gets_its_answer_after_the_nodes_left(hub: HubDou
     await hub.node(name="small", ram_mb=16_000)
     first = await sent(ann, key="k", needs=HUGE, impossible="refuse")
     await hub.admin.post(f"/nodes/{large.node_id}/revoke")
-    hub.hub.registry.on_node_lost(large.node_id)
+    hub.hub.nodes.registry.on_node_lost(large.node_id)
     second = await sent(ann, key="k", needs=HUGE, impossible="refuse")
     assert second.json()["job_ids"] == first.json()["job_ids"]
     assert await count(ann) == 1

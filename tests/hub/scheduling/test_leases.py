@@ -117,7 +117,7 @@ async def test_a_node_that_speaks_while_the_hub_notes_its_silence_stays(
 
         monkeypatch.setattr(hub.hub.store, "write", write_slowly)
         await housekeeping.drop_silent(hub.hub)
-        assert hub.hub.registry.get(node.node_id) is not None
+        assert hub.hub.nodes.registry.get(node.node_id) is not None
 
 
 async def test_a_node_is_revoked_whatever_becomes_of_its_state_meanwhile(
@@ -319,7 +319,7 @@ async def test_what_other_hubs_did_is_followed_also_after_a_failure(
         monkeypatch.setattr(nodes, "reconcile", fails_once)
         answer = await b.admin.post(f"/nodes/{node.node_id}/state", json={"state": "paused"})
         assert answer.is_success, answer.text
-        session = a.hub.registry.get(node.node_id)
+        session = a.hub.nodes.registry.get(node.node_id)
         assert session is not None
         async with asyncio.timeout(20):
             while session.state is not NodeState.PAUSED:  # noqa: ASYNC110 - it is soft state

@@ -86,7 +86,7 @@ async def test_a_node_that_is_offline_is_named_with_since_when(tmp_path: Path) -
         made = {"name": "sweep", "home": "gpu-a", "return_home": True}
         group = (await hub.admin.post("/groups", json=made)).json()["id"]
         clock.advance(3_600_000)
-        hub.hub.registry.on_node_lost(gone.node_id)
+        hub.hub.nodes.registry.on_node_lost(gone.node_id)
         await hub.node(name="plain")
         [job_id] = await submit(hub.admin, needs={"tags": ["gpu"]}, group_id=group)
         said = await why(hub, job_id)

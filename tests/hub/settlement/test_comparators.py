@@ -336,7 +336,9 @@ async def test_a_job_cancelled_while_it_is_compared_stays_so(hub: HubDouble) -> 
 async def test_what_varies_bit_by_bit_is_checked_where_a_tolerance_is_named(hub: HubDouble) -> None:
     sam, nodes = await crowd(hub, 2)
     job_id = await submit(sam, verify="adaptive", **NEAR)
-    hub.hub.varying |= {(row.account_id, row.spec_digest) for row in await hub.hub.store.read(all_jobs)}
+    hub.hub.settlement.varying |= {
+        (row.account_id, row.spec_digest) for row in await hub.hub.store.read(all_jobs)
+    }
     await answer(hub, nodes, result="0.5")
     assert (await job(sam, job_id))["reason"] in ("verifying", "placed")
     await sam.post(f"/jobs/{job_id}/cancel")

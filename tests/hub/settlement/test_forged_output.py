@@ -136,7 +136,7 @@ async def test_where_only_two_lend_the_false_text_is_not_given_out(hub: HubDoubl
     assert await finish(sam, job_id, others(nodes, forger)) == ["refuted", "succeeded"]
     assert await shown(sam, job_id) == (TRUE, True)
     assert (await job(sam, job_id))["verdict"] == "alone"
-    assert not hub.hub.ties.programs
+    assert not hub.hub.settlement.ties.programs
 
 
 @pytest.mark.soak

@@ -102,7 +102,7 @@ async def undrawn(
     for _ in range(50):
         [job_id] = await submit(sam, spec={"timeout_s": 120})
         node, attempt_id = await placed(nodes)
-        hub.hub.registry.fleet.set_integrity(node.node_id, streak=10_000, banned=False)
+        hub.hub.nodes.registry.fleet.set_integrity(node.node_id, streak=10_000, banned=False)
         if not sampling.draw(hub.hub, node.node_id, [attempt_id]).drawn:
             return job_id, node, attempt_id
         await sam.post(f"/jobs/{job_id}/cancel")
@@ -116,7 +116,7 @@ async def test_a_run_far_longer_than_the_program_takes_is_checked(hub: HubDouble
         job_id, node, attempt_id = await undrawn(hub, sam, nodes)
         for _ in range(5 * is_known):
             spec = node.holding[attempt_id].spec
-            hub.hub.run_times = hub.hub.run_times.note(spec, Timed(ms=1_000))
+            hub.hub.settlement.run_times = hub.hub.settlement.run_times.note(spec, Timed(ms=1_000))
         hub.hub.clock.advance(110_000)  # type: ignore[attr-defined]
         node.sign_in()
         assert await node.report(attempt_id, ran_ms=100_000, result='"right"') == "accepted"

@@ -296,7 +296,7 @@ async def test_an_errand_that_fails_or_expires_says_nothing(pool: Pool) -> None:
     await pool.strike()
     node, grant = await pool.take(pool.nodes[1:])
     await pool.report(node, grant, outcome="failed", reason="exit_nonzero", exit_code=3)
-    pool.hub.hub.registry.fleet.set_available(node.node_id, False)
+    pool.hub.hub.nodes.registry.fleet.set_available(node.node_id, False)
     pool.hub.hub.clock.advance(round(pool.hub.hub.settings.holdback_s * 1000) + 1)  # type: ignore[attr-defined]
     await leases.expire_overdue(pool.hub.hub)
     assert await pool.verdicts(past) == ["unchecked", "unchecked"]

@@ -148,17 +148,17 @@ async def test_a_node_that_went_away_a_moment_ago_could_still_check(hub: HubDoub
     stays.sign_in()
     await stays.poll(wait_ms=0)
     await housekeeping.drop_silent(hub.hub)
-    assert hub.hub.registry.get(leaves.node_id) is None
+    assert hub.hub.nodes.registry.get(leaves.node_id) is None
     [job_id] = await submit(sam, spec=HOUR)
     await answer(hub, [stays])
     assert await is_being_checked(sam, job_id)
     [pinned] = await submit(sam, spec=HOUR, needs={"host": stays.node_id})
     await answer(hub, [stays])
     assert (await job(sam, pinned))["verdict"] == "alone", "nobody else could ever run it"
-    assert len(hub.hub.elsewhere.fleet) == 1
+    assert len(hub.hub.nodes.elsewhere.fleet) == 1
     advance(hub, hub.hub.settings.verify_known_s * 1000 + 1)
     await known_nodes.refresh(hub.hub)
-    assert len(hub.hub.elsewhere.fleet) == 0, "it is not waited for any more"
+    assert len(hub.hub.nodes.elsewhere.fleet) == 0, "it is not waited for any more"
 
 
 async def strikes(hub: HubDouble, nodes: list[NodeDouble]) -> list[int]:

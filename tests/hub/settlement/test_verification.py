@@ -134,7 +134,7 @@ async def test_who_was_wrong_is_struck_and_not_paid(hub: HubDouble) -> None:
 async def test_a_banned_node_gets_no_jobs_of_others(hub: HubDouble) -> None:
     sam, nodes = await crowd(hub, 3)
     liar = nodes[0]
-    hub.hub.registry.fleet.set_integrity(liar.node_id, streak=0, banned=True)
+    hub.hub.nodes.registry.fleet.set_integrity(liar.node_id, streak=0, banned=True)
     [job_id] = await submit(sam, needs={"host": liar.node_id})
     why = (await sam.get(f"/jobs/{job_id}/why")).json()
     assert "integrity" in {gate["gate"] for gate in why["gates"] if gate["failing"]}
@@ -418,7 +418,7 @@ async def test_a_node_that_is_known_for_its_results_is_checked_now_and_then(hub:
     """After ten confirmed results about one in ten is checked; the draw is the hub's secret, and even."""
     ids = [f"job_{number}-1" for number in range(4_000)]
     _, nodes = await crowd(hub, 2)
-    fleet = hub.hub.registry.fleet
+    fleet = hub.hub.nodes.registry.fleet
     for node in nodes:
         await node.poll(wait_ms=0)
     assert len(sampling.draw(hub.hub, nodes[0].node_id, ids).drawn) == 4_000

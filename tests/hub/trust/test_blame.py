@@ -174,8 +174,8 @@ async def _consistent(pool: Pool) -> None:
 async def test_another_hub_hears_that_a_node_need_not_rest(pool: Pool) -> None:
     """The one that the node polls; the job was settled at another, which only wrote it down."""
     hub, node_id = pool.hub.hub, pool.nodes["per"].node_id
-    hub.registry.rest(node_id, hub.now_ms() + 1_000_000, now_ms=hub.now_ms())
+    hub.nodes.registry.rest(node_id, hub.now_ms() + 1_000_000, now_ms=hub.now_ms())
     await nodes.reconcile(hub, node_id)
-    session = hub.registry.get(node_id)
+    session = hub.nodes.registry.get(node_id)
     assert session is not None
     assert session.cool_off_until_ms == 0

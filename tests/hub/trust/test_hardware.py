@@ -100,7 +100,7 @@ async def test_a_node_is_asked_soon_after_its_first_word_and_then_at_random(pool
     assert node.asked == ""  # not the very moment it comes: it may come with jobs
     found = await measured(pool, node, cpu=1_000, memory_mb_s=9_000, disk_mb_s=300, net_mb_s=50, rtt_us=900)
     assert (found["standing"], found["tier"]) == ("confirmed", "cpu")
-    session = pool.hub.registry.get(node.node_id)
+    session = pool.hub.nodes.registry.get(node.node_id)
     assert session is not None
     wait_ms = session.truth.due_at_ms - pool.hub.now_ms()
     assert 12 * 3_600_000 <= wait_ms <= 36 * 3_600_000
@@ -261,9 +261,9 @@ async def test_a_node_that_does_not_answer_is_lowered_by_its_jobs(pool: HubDoubl
     fleet[0].sign_in()
     fleet[0].restart()
     await fleet[0].poll(wait_ms=0)
-    assert pool.hub.registry.fleet.profile(fleet[0].node_id).capacity.tier != "rtx-4090"
+    assert pool.hub.nodes.registry.fleet.profile(fleet[0].node_id).capacity.tier != "rtx-4090"
     await hardware.lift_caps(pool.hub)
-    assert pool.hub.registry.fleet.profile(fleet[0].node_id).capacity.tier == "rtx-4090"
+    assert pool.hub.nodes.registry.fleet.profile(fleet[0].node_id).capacity.tier == "rtx-4090"
     [_, lifted] = await retierings(pool, fleet[0])
     assert (lifted["after"], "tried again" in lifted["reason"]) == ("rtx-4090", True)
 
@@ -278,7 +278,7 @@ async def test_truth_survives_a_restart_and_a_new_boot(tmp_path: Path) -> None:
         node.sign_in()
         node.restart()
         await node.poll(wait_ms=0)
-        assert hub.hub.registry.fleet.profile(node.node_id).capacity.tier == "rtx-3050"
+        assert hub.hub.nodes.registry.fleet.profile(node.node_id).capacity.tier == "rtx-3050"
         node.asked = ""
         assert await asked(hub, node) == ""  # nor is everybody measured again at once
 
@@ -289,7 +289,7 @@ async def test_another_hubs_verdict_is_followed(pool: HubDouble) -> None:
     verdict = decide(truth, ["rtx-4090"], now_ms=pool.hub.now_ms())
     await pool.hub.store.write(lambda tx: hardware_rows.save(tx, {node.node_id: verdict}))
     await nodes.reconcile(pool.hub, node.node_id)
-    assert pool.hub.registry.fleet.profile(node.node_id).capacity.tier == "rtx-3050"
+    assert pool.hub.nodes.registry.fleet.profile(node.node_id).capacity.tier == "rtx-3050"
 
 
 @pytest.mark.soak
@@ -308,7 +308,7 @@ async def test_a_node_that_changes_hubs_keeps_its_tier(tmp_path: Path, migrated_
         node.sign_in()
         await node.poll(wait_ms=0)
         await node.poll(wait_ms=0)
-        assert second.hub.registry.fleet.profile(node.node_id).capacity.tier == "rtx-3050"
+        assert second.hub.nodes.registry.fleet.profile(node.node_id).capacity.tier == "rtx-3050"
 
 
 async def test_a_better_claim_does_not_wash_a_measurement_away(pool: HubDouble) -> None:
@@ -318,7 +318,7 @@ async def test_a_better_claim_does_not_wash_a_measurement_away(pool: HubDouble) 
     node.profile = Profile.model_validate(node.profile.model_dump() | {"gpus": gpus})
     node.restart()
     await node.poll(wait_ms=0)
-    assert pool.hub.registry.fleet.profile(node.node_id).capacity.tier == "rtx-3050"
+    assert pool.hub.nodes.registry.fleet.profile(node.node_id).capacity.tier == "rtx-3050"
 
 
 async def test_nobody_is_asked_where_the_operator_does_not_want_it(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ class People:
         return found
 
     def placed_by(self, node: NodeDouble) -> float:
-        fleet = self.hub.hub.registry.fleet
+        fleet = self.hub.hub.nodes.registry.fleet
         row = fleet.row_of(node.node_id)
         assert row is not None
         return float(fleet.table.reliability[row])

@@ -56,18 +56,18 @@ async def test_placements_know_it_at_once_after_a_restart_and_from_other_hubs(tm
     async with running_hub(tmp_path, clock=clock) as hub:
         sam, pia = await hub.account("sam", "submitter"), await hub.account("pia", "provider")
         account_id = (await got(sam, "/me"))["id"]
-        fresh = hub.hub.registry.fleet.submitter_score(account_id)
+        fresh = hub.hub.nodes.registry.fleet.submitter_score(account_id)
         node = await hub.node(pia)
         for _ in range(3):
             await submit(sam, retries=0)
             [grant] = await node.take()
             await node.report(grant.attempt_id, **TIMEOUT)
-        seen = hub.hub.registry.fleet.submitter_score(account_id)
+        seen = hub.hub.nodes.registry.fleet.submitter_score(account_id)
         assert seen < fresh
         stored = await hub.hub.store.read(lambda c: submitter_reputation_rows.load(c, [account_id]))
     async with running_hub(tmp_path, clock=clock) as hub:
-        assert hub.hub.registry.fleet.submitter_score(account_id) == seen
-        assert hub.hub.submitters.of(account_id) == stored[account_id]
-        hub.hub.submitters.follow({account_id: stored[account_id].__class__()})  # as if nobody had told
+        assert hub.hub.nodes.registry.fleet.submitter_score(account_id) == seen
+        assert hub.hub.trust.submitters.of(account_id) == stored[account_id]
+        hub.hub.trust.submitters.follow({account_id: stored[account_id].__class__()})  # as if nobody had told
         await submitter_reputation.refresh(hub.hub)
-        assert hub.hub.registry.fleet.submitter_score(account_id) == seen
+        assert hub.hub.nodes.registry.fleet.submitter_score(account_id) == seen

@@ -94,7 +94,7 @@ async def test_whitewashing_keeps_what_counts_against_a_node_and_loses_what_spea
         heir = await known(pia, again)
         assert (heir["failures"], heir["strikes"], heir["streak"], heir["dues_paid"]) == (2, 1, 0, 0)
         assert heir["score"] == pytest.approx(low["score"], abs=0.001)
-        fleet = hub.hub.registry.fleet
+        fleet = hub.hub.nodes.registry.fleet
         assert fleet.streak(again.node_id) == 0
         assert await hub.hub.store.read(reputation_rows.differing) == []
         other = await hub.node(await hub.account("oda", "provider"))
@@ -151,7 +151,7 @@ async def test_a_new_owner_holds_few_jobs_of_others_at_once_and_more_with_every_
         assert (await known(pia, nodes[0]))["exposure_cap"] == 50 * CREDIT
         await judged(hub, nodes[1], VERIFIED_ACTION)
         assert (await known(pia, nodes[1]))["exposure_cap"] == 100 * CREDIT
-        hub.hub.queue.kick()  # as after every report
+        hub.hub.jobs.queue.kick()  # as after every report
         grants = [await node.poll(wait_ms=50) for node in nodes]
         assert sum(len(reply.grants) for reply in grants) == 3
 
@@ -163,7 +163,7 @@ async def test_what_is_worth_more_than_a_node_may_hold_is_always_checked(tmp_pat
         await submit(sam, spec=HOUR, needs={"cores": 4})  # 64 credits
         [dear] = await node.take()
         await hub.node(await hub.account("oda", "provider"), cores=8)
-        fleet = hub.hub.registry.fleet
+        fleet = hub.hub.nodes.registry.fleet
         fleet.set_integrity(node.node_id, streak=10**9, banned=False)
         assert sampling.draw(hub.hub, node.node_id, [dear.attempt_id]).drawn == {dear.attempt_id}
         fleet.set_cap(node.node_id, 64 * CREDIT)

@@ -26,7 +26,6 @@ from computepool.hub.db.session import Connection, Tx
 from computepool.hub.identity import access
 from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.snapshot import take
-from computepool.hub.threads import in_thread
 from computepool.protocol.artifacts import (
     ArtifactInfo,
     ArtifactPage,
@@ -78,7 +77,7 @@ async def _own(hub: Hub, owner: str, digest: str) -> ArtifactRow | None:
 async def _is_whole(hub: Hub, row: ArtifactRow | None) -> bool:
     if row is None:
         return False
-    size = await in_thread(hub, hub.blobs.size, row.place or place_of(row.digest, ""))
+    size = await hub.process.in_thread(hub.artifacts.blobs.size, row.place or place_of(row.digest, ""))
     return size == int(row.size)
 
 
@@ -91,7 +90,7 @@ async def upload_state(hub: Hub, asker: Principal | NodePrincipal, digest: str) 
     row = await _own(hub, owner, digest)
     if row is not None and await _is_whole(hub, row):
         return UploadState(digest=digest, offset=row.size, complete=await _just_sent(hub, asker, digest))
-    offset = await in_thread(hub, hub.blobs.uploaded, digest, owner)
+    offset = await hub.process.in_thread(hub.artifacts.blobs.uploaded, digest, owner)
     return UploadState(digest=digest, offset=offset, complete=False)
 
 
@@ -123,14 +122,16 @@ async def receive(
         return done
     # What is lost, and comes again, is counted already.
     async with storage_quota.reserved(hub, asker, digest=digest, size=incoming.size if row is None else 0):
-        upload = await in_thread(hub, hub.blobs.open_upload, digest, owner, offset=incoming.offset)
+        upload = await hub.process.in_thread(
+            hub.artifacts.blobs.open_upload, digest, owner, offset=incoming.offset
+        )
         try:
             offset = await _append(hub, upload, incoming, body=body)
             if offset < incoming.size:
                 return UploadState(digest=digest, offset=offset, complete=False)
-            place = await in_thread(hub, upload.finish, incoming.size)
+            place = await hub.process.in_thread(upload.finish, incoming.size)
         finally:
-            await in_thread(hub, upload.close)
+            await hub.process.in_thread(upload.close)
         await _keep(hub, asker, incoming, place=place)
         if row is None:
             storage_quota.count_in(hub, owner, incoming.size)
@@ -147,7 +148,7 @@ async def _append(hub: Hub, upload: Upload, incoming: Incoming, *, body: AsyncIt
             if offset + len(data) > incoming.size:
                 raise BadRequest("More bytes were sent than the size says.", field="size")
             offset += len(data)
-            writing = asyncio.ensure_future(in_thread(hub, upload.append, data))
+            writing = asyncio.ensure_future(hub.process.in_thread(upload.append, data))
     finally:
         # Also when the connection broke, or the request was given up: what is being written must not lose its file.
         if writing is not None:
@@ -181,7 +182,7 @@ async def _keep(
         kept = await hub.store.write(unit)
     except QuotaExceeded:
         if place is not None:
-            await in_thread(hub, hub.blobs.erase, place)
+            await hub.process.in_thread(hub.artifacts.blobs.erase, place)
         raise
     surplus = [(incoming.digest, one) for one in {place, lost} - {kept} if one is not None]
     await garbage_collection.erase(hub, surplus)
@@ -233,7 +234,7 @@ async def find(hub: Hub, asker: Principal | NodePrincipal, digest: str) -> Reada
 
 async def open_part(hub: Hub, found: ReadableArtifact, *, start: int, length: int) -> Reading:
     try:
-        return await in_thread(hub, hub.blobs.read, found.place, start=start, length=length)
+        return await hub.process.in_thread(hub.artifacts.blobs.read, found.place, start=start, length=length)
     except FileNotFoundError:
         raise NotFound("The bytes of this artifact are gone; `pool hub check` tells the operator.") from None
 
@@ -284,7 +285,7 @@ async def storage(hub: Hub, principal: Principal) -> StorageView:
         artifacts=own.artifacts,
         bytes_max=own.bytes_max,
         keep_s=own.keep_s,
-        uploading_bytes=sum((await in_thread(hub, hub.blobs.uploading, account)).values()),
+        uploading_bytes=sum((await hub.process.in_thread(hub.artifacts.blobs.uploading, account)).values()),
     )
 
 
@@ -358,15 +359,15 @@ async def release(hub: Hub, principal: Principal, digest: str) -> None:
         return artifact_rows.drop_unused(tx, [digest])
 
     await garbage_collection.erase(hub, await hub.store.write(unit))
-    hub.kept.pop(account, None)
+    hub.artifacts.usage.pop(account, None)
 
 
 async def remove(hub: Hub, principal: Principal, digest: str) -> None:
     """Drops the caller's references, and what came of it if it is not whole; the bytes go when nobody else refers to them."""
     account = principal.account_id
-    unfinished = await in_thread(hub, hub.blobs.uploaded, digest, account)
+    unfinished = await hub.process.in_thread(hub.artifacts.blobs.uploaded, digest, account)
     if unfinished:
-        await in_thread(hub, hub.blobs.drop_upload, digest, account)
+        await hub.process.in_thread(hub.artifacts.blobs.drop_upload, digest, account)
 
     def unit(tx: Tx) -> list[tuple[str, str]]:
         used = artifact_rows.open_jobs_using(tx.connection, digest=digest, account_id=account)
@@ -379,4 +380,4 @@ async def remove(hub: Hub, principal: Principal, digest: str) -> None:
         return artifact_rows.drop_unused(tx, [digest])
 
     await garbage_collection.erase(hub, await hub.store.write(unit))
-    hub.kept.pop(account, None)
+    hub.artifacts.usage.pop(account, None)

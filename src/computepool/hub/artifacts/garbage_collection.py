@@ -23,7 +23,6 @@ from computepool.hub.artifacts.storage.base import Stored, place_of
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.identity.access import POOL_ACCOUNT
-from computepool.hub.threads import in_thread
 
 logger = logging.getLogger(__name__)
 BATCH = 500
@@ -44,7 +43,7 @@ async def collect(hub: Hub) -> None:
 
 async def drop_stale_uploads(hub: Hub) -> None:
     before_s = hub.now_ms() / 1000 - hub.settings.upload_idle_s
-    await in_thread(hub, hub.blobs.drop_stale_uploads, before_s=before_s)
+    await hub.process.in_thread(hub.artifacts.blobs.drop_stale_uploads, before_s=before_s)
 
 
 # references whose time is over
@@ -57,9 +56,9 @@ async def end_references(hub: Hub) -> None:
         if over:
             await erase(hub, await hub.store.write(partial(_end, rows=over)))
         if len(rows) < BATCH:
-            hub.sweeps.refs = _BEGIN
+            hub.artifacts.sweeps.refs = _BEGIN
             return
-        hub.sweeps.refs = (rows[-1].created_at_ms, rows[-1].place)
+        hub.artifacts.sweeps.refs = (rows[-1].created_at_ms, rows[-1].place)
 
 
 async def _next_references(hub: Hub) -> Sequence[KeptReference]:
@@ -71,7 +70,7 @@ async def _next_references(hub: Hub) -> Sequence[KeptReference]:
     before_ms = hub.now_ms() - round(shortest_s * 1000) + 1
     return await hub.store.read(
         lambda connection: artifact_rows.refs_after(
-            connection, after=hub.sweeps.refs, before_ms=before_ms, limit=BATCH
+            connection, after=hub.artifacts.sweeps.refs, before_ms=before_ms, limit=BATCH
         )
     )
 
@@ -114,15 +113,15 @@ async def drop_inline(hub: Hub) -> None:
     """Arguments, results and output of a job go when its files would. Its row stays, and says so."""
     before = make_id("job", hub.now_ms(), bytes(10))
     for _ in range(BATCHES_MAX):
-        after = hub.sweeps.jobs
+        after = hub.artifacts.sweeps.jobs
         rows = await hub.store.read(
             partial(inline_cleanup.jobs_after, after=after, before=before, limit=BATCH)
         )
         over = [row.id for row in rows if row.dropped_at_ms is None and _is_job_over(hub, row)]
         if over:
             await hub.store.write(partial(inline_cleanup.drop, job_ids=over))
-        hub.sweeps.jobs = rows[-1].id if len(rows) == BATCH else ""
-        if not hub.sweeps.jobs:
+        hub.artifacts.sweeps.jobs = rows[-1].id if len(rows) == BATCH else ""
+        if not hub.artifacts.sweeps.jobs:
             return
 
 
@@ -145,19 +144,21 @@ async def drop_unreferred(hub: Hub) -> None:
     """Usually the last reference takes them along; these are what is left when it did not."""
     before_ms = hub.now_ms() - _grace_ms(hub)
     for _ in range(BATCHES_MAX):
-        rows = await hub.store.read(partial(artifact_rows.list_stored, after=hub.sweeps.rows, limit=BATCH))
+        rows = await hub.store.read(
+            partial(artifact_rows.list_stored, after=hub.artifacts.sweeps.rows, limit=BATCH)
+        )
         unused = [row.digest for row in rows if not row.referred and row.created_at_ms < before_ms]
         if unused:
             await erase(hub, await hub.store.write(partial(artifact_rows.drop_unused, digests=unused)))
-        hub.sweeps.rows = rows[-1].digest if len(rows) == BATCH else ""
-        if not hub.sweeps.rows:
+        hub.artifacts.sweeps.rows = rows[-1].digest if len(rows) == BATCH else ""
+        if not hub.artifacts.sweeps.rows:
             return
 
 
 async def erase(hub: Hub, dropped: Iterable[tuple[str, str]]) -> None:
     """After the commit that dropped their rows. What fails here is found again by `erase_unnamed`."""
     for digest, place in dropped:
-        await in_thread(hub, hub.blobs.erase, place or place_of(digest, ""))
+        await hub.process.in_thread(hub.artifacts.blobs.erase, place or place_of(digest, ""))
 
 
 # bytes without a row
@@ -167,12 +168,14 @@ async def erase_unnamed(hub: Hub) -> None:
     """A hub that died between giving bytes a place and writing its row, or between dropping the row and erasing."""
     before_s = (hub.now_ms() - _grace_ms(hub)) / 1000
     for _ in range(BATCHES_MAX):
-        stored = await in_thread(hub, hub.blobs.walk, after=hub.sweeps.places, limit=BATCH)
+        stored = await hub.process.in_thread(
+            hub.artifacts.blobs.walk, after=hub.artifacts.sweeps.places, limit=BATCH
+        )
         for place in await _unnamed(hub, [one for one in stored if one.at_s < before_s]):
             logger.warning("artifacts.unnamed: %s is erased", place)
-            await in_thread(hub, hub.blobs.erase, place)
-        hub.sweeps.places = stored[-1].place if len(stored) == BATCH else ""
-        if not hub.sweeps.places:
+            await hub.process.in_thread(hub.artifacts.blobs.erase, place)
+        hub.artifacts.sweeps.places = stored[-1].place if len(stored) == BATCH else ""
+        if not hub.artifacts.sweeps.places:
             return
 
 

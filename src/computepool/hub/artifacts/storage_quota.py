@@ -16,7 +16,8 @@ from computepool.core.errors import Forbidden, QuotaExceeded
 from computepool.core.words import byte_size
 from computepool.hub.artifacts import inline_rows
 from computepool.hub.artifacts import rows as artifact_rows
-from computepool.hub.context import Hub, StorageUsage
+from computepool.hub.artifacts.state import StorageUsage
+from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
 from computepool.hub.groups import rows as group_rows
 from computepool.hub.identity import rows as account_rows
@@ -24,7 +25,6 @@ from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.settings import Settings
 from computepool.hub.snapshot import Snapshot
-from computepool.hub.threads import in_thread
 from computepool.protocol.nodes.nodes import LOG_SENT_MIN, OutputRef
 
 T = TypeVar("T")
@@ -76,11 +76,13 @@ async def reserved(
 ) -> AsyncIterator[None]:
     """While bytes come there is room for as many as were announced, whatever else is sent at the same time."""
     owner = asker.node_id if isinstance(asker, NodePrincipal) else asker.account_id
-    there = await in_thread(hub, hub.blobs.uploading, owner)
+    there = await hub.process.in_thread(hub.artifacts.blobs.uploading, owner)
 
     def more() -> int:
         """This one, with what else is on its way from this owner: as long as it says, or as it lies here unfinished."""
-        return size + sum(({**there, **dict(sorted(hub.coming.get(owner, ())))} | {digest: 0}).values())
+        return size + sum(
+            ({**there, **dict(sorted(hub.artifacts.arriving.get(owner, ())))} | {digest: 0}).values()
+        )
 
     if isinstance(asker, NodePrincipal):
         known = await _usage(hub, owner, more=more(), is_node=True)
@@ -90,14 +92,14 @@ async def reserved(
         known = await _usage(hub, owner, more=more())
     # From here to the reservation nothing is waited for: those that came at the same time see it.
     _check(asker, known, more())
-    coming = hub.coming.setdefault(owner, [])
+    coming = hub.artifacts.arriving.setdefault(owner, [])
     coming.append((digest, size))
     try:
         yield
     finally:
         coming.remove((digest, size))
         if not coming:
-            hub.coming.pop(owner, None)
+            hub.artifacts.arriving.pop(owner, None)
 
 
 def check_kept(tx: Tx, asker: Principal | NodePrincipal, *, size: int, snapshot: Snapshot) -> None:
@@ -127,17 +129,17 @@ async def reserve_submission(hub: Hub, account_id: str, *, size: int) -> None:
     """What a submission brings along is counted as files are, and from now on, as others come at the same time, until
     `end_submission`. An account that is over its quota makes nothing new.
     """
-    kept = await _usage(hub, account_id, more=hub.submitting[account_id] + size)
+    kept = await _usage(hub, account_id, more=hub.artifacts.submitting[account_id] + size)
     # From here to the reservation nothing is waited for.
-    if kept.bytes + hub.submitting[account_id] + _weight(size) > kept.bytes_max:
+    if kept.bytes + hub.artifacts.submitting[account_id] + _weight(size) > kept.bytes_max:
         raise _no_submission(kept, size)
-    hub.submitting[account_id] += size
+    hub.artifacts.submitting[account_id] += size
 
 
 def end_submission(hub: Hub, account_id: str, *, size: int, is_kept: bool) -> None:
-    hub.submitting[account_id] -= size
-    if not hub.submitting[account_id]:
-        del hub.submitting[account_id]
+    hub.artifacts.submitting[account_id] -= size
+    if not hub.artifacts.submitting[account_id]:
+        del hub.artifacts.submitting[account_id]
     if is_kept:
         count_in(hub, account_id, size)
 
@@ -196,8 +198,8 @@ async def check_group(hub: Hub, account_id: str) -> None:
 
 
 def count_in(hub: Hub, owner: str, size: int) -> None:
-    if owner in hub.kept:
-        hub.kept[owner].bytes += size
+    if owner in hub.artifacts.usage:
+        hub.artifacts.usage[owner].bytes += size
 
 
 def hand_over(
@@ -256,9 +258,9 @@ def follow(hub: Hub, changes: StorageChanges) -> None:
         _remember(hub, owner, counted)
     for account_id, size in changes.given.items():
         count_in(hub, account_id, size)
-        known = hub.kept.get(account_id)
+        known = hub.artifacts.usage.get(account_id)
         if known is not None and 2 * known.bytes >= known.bytes_max:
-            del hub.kept[account_id]
+            del hub.artifacts.usage[account_id]
 
 
 def replied(hub: Hub, done: tuple[T, StorageChanges]) -> T:
@@ -272,11 +274,11 @@ async def _usage(hub: Hub, owner: str, *, more: int, is_node: bool = False) -> S
     known = _estimate(hub, owner)
     if known is not None and known.bytes + more <= known.bytes_max:
         return known
-    before = hub.kept.get(owner)
+    before = hub.artifacts.usage.get(owner)
     had = 0 if before is None else before.bytes
     now_ms, settings = hub.now_ms(), hub.settings
     counted = await hub.store.read(lambda c: _counted(settings, c, owner, is_node=is_node, now_ms=now_ms))
-    newer = hub.kept.get(owner)
+    newer = hub.artifacts.usage.get(owner)
     if newer is not None and newer is not before:
         return newer  # counted at the same time, with what came since
     if before is not None:
@@ -285,7 +287,7 @@ async def _usage(hub: Hub, owner: str, *, more: int, is_node: bool = False) -> S
 
 
 def _estimate(hub: Hub, owner: str) -> StorageUsage | None:
-    return _fresh(hub.kept.get(owner), hub.now_ms())
+    return _fresh(hub.artifacts.usage.get(owner), hub.now_ms())
 
 
 def _fresh(known: StorageUsage | None, now_ms: int) -> StorageUsage | None:
@@ -308,9 +310,9 @@ def _counted(
 
 
 def _remember(hub: Hub, owner: str, kept: StorageUsage) -> StorageUsage:
-    while len(hub.kept) >= _ESTIMATES_MAX:
-        hub.kept.pop(next(iter(hub.kept)))
-    hub.kept[owner] = kept
+    while len(hub.artifacts.usage) >= _ESTIMATES_MAX:
+        hub.artifacts.usage.pop(next(iter(hub.artifacts.usage)))
+    hub.artifacts.usage[owner] = kept
     return kept
 
 

@@ -281,7 +281,7 @@ async def drain(hub: Hub, principal: Principal, group_id: str, *, wait_ms: int) 
             done = await hub.store.read(lambda connection: _is_complete(connection, group_id))
             looked_s = (hub.now_ms() - began_ms) / 1000
             left_ms = deadline_ms - hub.now_ms()
-            if done or left_ms <= 0 or hub.stopping:
+            if done or left_ms <= 0 or hub.process.stopping:
                 return await groups.get(hub, principal, group_id)
             await watch_.wait(left_ms / 1000)
         if not row.watched:

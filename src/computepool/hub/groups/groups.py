@@ -123,13 +123,13 @@ def checked(principal: Principal, row: GroupRow | None) -> GroupRow:
 
 async def check_owner(hub: Hub, principal: Principal, group_id: str) -> None:
     """A group's owner never changes, so a result stream asks the store about it once."""
-    owner = hub.group_owners.get(group_id)
+    owner = hub.jobs.group_owners.get(group_id)
     if owner is None:
         row = await hub.store.read(lambda connection: owned(connection, principal, group_id))
         owner = row.account_id
-        if len(hub.group_owners) >= _OWNERS_MAX:
-            hub.group_owners.clear()
-        hub.group_owners[group_id] = owner
+        if len(hub.jobs.group_owners) >= _OWNERS_MAX:
+            hub.jobs.group_owners.clear()
+        hub.jobs.group_owners[group_id] = owner
     access.check_owner(principal, owner, what="group")
 
 
@@ -190,7 +190,7 @@ async def results(
         with hub.signals.watch(f"group:{group_id}") as watch:
             found = await hub.store.read(load)
             left_ms = deadline_ms - hub.now_ms()
-            if found or left_ms <= 0 or hub.stopping:
+            if found or left_ms <= 0 or hub.process.stopping:
                 break
             await watch.wait(left_ms / 1000)
     if not found:

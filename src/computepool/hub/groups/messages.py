@@ -98,7 +98,7 @@ async def page(
                 )
             )
             left_ms = deadline_ms - hub.now_ms()
-            if found or not pending or left_ms <= 0 or hub.stopping:
+            if found or not pending or left_ms <= 0 or hub.process.stopping:
                 break
             await watch.wait(left_ms / 1000)
     if not found:

@@ -88,7 +88,7 @@ def summarise(hub: Hub, connection: Connection, row: GroupRow) -> GroupSummary:
             ("waiting", Which.WAITING, seen["pending"]),
         )
     }
-    location = LocationView(hub_id=hub.hub_id, address=hub.settings.address)
+    location = LocationView(hub_id=hub.process.hub_id, address=hub.settings.address)
     count, newest = messages.newest(connection, row.id)
     return GroupSummary(**seen, **parts, location=location, message_count=count, messages=newest)
 

@@ -10,7 +10,6 @@ from starlette.types import Receive, Scope, Send
 
 from computepool.hub.artifacts.storage.base import Reading
 from computepool.hub.context import Hub
-from computepool.hub.threads import in_thread
 
 #: Each costs two switches of threads; with small ones that is most of the work.
 _BLOCK_BYTES = 1024 * 1024
@@ -43,7 +42,7 @@ class BlobResponse(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             if reading is not None:
-                await in_thread(self._hub, reading.close)
+                await self._hub.process.in_thread(reading.close)
 
     async def _send_blocks(self, reading: Reading, send: Send) -> None:
         left = self._length
@@ -64,4 +63,4 @@ class BlobResponse(Response):
                 await asyncio.wait([following])  # its file is closed next
 
     def _read(self, reading: Reading) -> asyncio.Future[bytes]:
-        return asyncio.ensure_future(in_thread(self._hub, reading.read, _BLOCK_BYTES))
+        return asyncio.ensure_future(self._hub.process.in_thread(reading.read, _BLOCK_BYTES))

@@ -13,8 +13,8 @@ from computepool.core.errors import Forbidden, Unauthenticated
 from computepool.hub.context import Hub
 from computepool.hub.http.rate_limit import guessing, take_request
 from computepool.hub.identity.access import Action, NodePrincipal, Principal, Scope, check_action, scope_for
+from computepool.hub.identity.authenticator import Authenticator
 from computepool.hub.identity.idempotency import Remembered
-from computepool.hub.identity.sign_in import Authenticator
 from computepool.hub.settings import Settings
 
 COOKIE = "computepool_session"
@@ -42,8 +42,8 @@ async def get_hub(request: Request) -> Hub:
 
 
 def get_authenticator(request: Request) -> Authenticator:
-    authenticator: Authenticator = request.app.state.authenticator
-    return authenticator
+    hub: Hub = request.app.state.hub
+    return hub.identity.authenticator
 
 
 def get_settings(request: Request) -> Settings:

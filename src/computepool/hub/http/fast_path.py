@@ -31,7 +31,7 @@ from computepool.hub.http.errors import invalid, refusal, surprise
 from computepool.hub.http.headers import SafeHeaders, added
 from computepool.hub.http.rate_limit import seen_from
 from computepool.hub.identity.access import Action, NodePrincipal, Principal
-from computepool.hub.identity.sign_in import Authenticator
+from computepool.hub.identity.authenticator import Authenticator
 from computepool.hub.jobs import routes as job_routes
 from computepool.hub.nodes import routes as node_routes
 from computepool.hub.settlement import settle
@@ -149,7 +149,7 @@ class HotRoutes(FastAPI):
         for name, value in scope["headers"]:
             if name == b"authorization" and value[:7].lower() == b"bearer ":
                 token = value[7:].strip().decode("latin-1")
-        authenticator: Authenticator = self.state.authenticator
+        authenticator: Authenticator = self.state.hub.identity.authenticator
         return authenticator.peek_node(token) or await authenticator.node(token)
 
     async def _next(self, scope: Scope, receive: Receive) -> bytes:

@@ -14,7 +14,8 @@ from starlette.types import Scope
 
 from computepool.core.errors import RateLimited, Unavailable
 from computepool.hub.clock import Clock
-from computepool.hub.identity.sign_in import WrongCode, WrongCredential
+from computepool.hub.identity.authenticator import WrongCredential
+from computepool.hub.identity.sign_in import WrongCode
 
 #: Accounts whose buckets are remembered; one that was forgotten starts with a full one.
 _ACCOUNTS_MAX = 10_000

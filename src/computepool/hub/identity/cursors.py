@@ -36,7 +36,7 @@ def read(hub: Hub, cursor: str, *, of: str) -> int | None:
 
 def _cipher(hub: Hub) -> Cipher[ECB]:
     # A single block that never repeats under one key needs no mode.
-    return Cipher(AES(bytes.fromhex(hub.secrets.digest("cursors"))), ECB())
+    return Cipher(AES(bytes.fromhex(hub.identity.secrets.digest("cursors"))), ECB())
 
 
 def _mark(of: str) -> bytes:

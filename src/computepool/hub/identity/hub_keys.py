@@ -38,11 +38,11 @@ async def rotate(hub: Hub, admin: Principal) -> HubKeys:
     actor, settings = admin.account_id, hub.settings
     await hub.store.write(partial(rotate_in, clock=hub.clock, settings=settings, actor=actor))
     await reload(hub)
-    return hub.secrets.published
+    return hub.identity.secrets.published
 
 
 async def reload(hub: Hub) -> None:
-    hub.secrets.adopt(await hub.store.read(signing_key_rows.list_keys))
+    hub.identity.secrets.adopt(await hub.store.read(signing_key_rows.list_keys))
 
 
 async def tend(hub: Hub) -> None:

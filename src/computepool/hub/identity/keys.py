@@ -11,10 +11,10 @@ from computepool.hub.db.session import Tx
 from computepool.hub.identity import access
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import Principal, Role, Scope
+from computepool.hub.identity.authenticator import KEYS_TOPIC
 from computepool.hub.identity.hub_secrets import make_key
 from computepool.hub.identity.idempotency import Remembered, once
 from computepool.hub.identity.rows import KeyRow
-from computepool.hub.identity.sign_in import KEYS_TOPIC
 from computepool.hub.settings import Settings
 from computepool.protocol.accounts import KeyPage, KeyRequest, KeyRotateRequest, KeyView, NewKeyReply
 
@@ -44,7 +44,7 @@ async def create(
     access.check_scopes_within(principal, scopes)
     wanted_ms = _after(hub.now_ms(), request.expires_in_s)
     key_id, secret = hub.clock.entropy(8).hex(), hub.clock.entropy(32)
-    hash_, settings = hub.secrets.digest(secret.hex()), hub.settings
+    hash_, settings = hub.identity.secrets.digest(secret.hex()), hub.settings
 
     def effect(tx: Tx) -> NewKeyReply:
         if account_rows.get_account(tx.connection, owner) is None:
@@ -142,7 +142,7 @@ async def rotate(
     One that replaces itself, or that ends earlier than the successor would, hands on only its own end.
     """
     new_id, secret = hub.clock.entropy(8).hex(), hub.clock.entropy(32)
-    hash_, settings = hub.secrets.digest(secret.hex()), hub.settings
+    hash_, settings = hub.identity.secrets.digest(secret.hex()), hub.settings
 
     def effect(tx: Tx) -> NewKeyReply:
         old = _live(tx, principal, key_id)

@@ -11,8 +11,9 @@ from computepool.hub.db.session import Tx
 from computepool.hub.identity import access, approval_requests
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import Principal, Role
+from computepool.hub.identity.authenticator import KEYS_TOPIC
 from computepool.hub.identity.rows import AccountRow
-from computepool.hub.identity.sign_in import KEYS_TOPIC, account_view
+from computepool.hub.identity.sign_in import account_view
 from computepool.protocol.accounts import AccountView, RolesRequest
 
 

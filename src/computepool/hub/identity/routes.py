@@ -49,7 +49,7 @@ router.include_router(health_routes.router)
 
 @router.get("/hub", tags=["hub"], summary="Name, version and size of the pool, and who you are")
 async def hub_info(principal: Anyone, hub: HubDep) -> HubInfo:
-    sessions = hub.registry.sessions
+    sessions = hub.nodes.registry.sessions
     running = sum(len(session.attempts) for session in sessions)
     account = None if principal is None else await identity.get_account(hub, principal.account_id)
     return HubInfo(
@@ -57,9 +57,9 @@ async def hub_info(principal: Anyone, hub: HubDep) -> HubInfo:
         version=version("computepool"),
         protocol=PROTOCOL,
         time_ms=hub.now_ms(),
-        nodes_online=hub.registry.online(hub.now_ms()),
+        nodes_online=hub.nodes.registry.online(hub.now_ms()),
         nodes=await queries.enrolled(hub),
-        queued=len(hub.queue.backlog),
+        queued=len(hub.jobs.queue.backlog),
         running=running,
         account=account,
         mesh_version=hub.settings.mesh_version,
@@ -70,7 +70,7 @@ async def hub_info(principal: Anyone, hub: HubDep) -> HubInfo:
 
 @router.get("/hub/keys", tags=["agent"], summary="The hub's public signing keys")
 async def hub_keys(hub: HubDep, _caller: Anyone) -> HubKeys:
-    return hub.secrets.published
+    return hub.identity.secrets.published
 
 
 @router.post(

@@ -56,7 +56,7 @@ async def get(hub: Hub, principal: Principal, job_id: str, *, wait_ms: int, seen
                 principal, await hub.store.read(lambda connection: job_rows.get_job(connection, job_id))
             )
             left_ms = deadline_ms - hub.now_ms()
-            over = left_ms <= 0 or hub.stopping or JobState(row.state) in TERMINAL
+            over = left_ms <= 0 or hub.process.stopping or JobState(row.state) in TERMINAL
             if over or (seen is not None and row.state != seen):
                 return await _detail(hub, principal, job_id)
             await watch.wait(left_ms / 1000)
@@ -89,7 +89,7 @@ async def _detail(hub: Hub, principal: Principal, job_id: str) -> JobDetail:
         )
 
     row, after, attempts, outputs, corrected, checkpoint, place, children = await hub.store.read(load)
-    known = (await hub.specs.load([row.spec_digest]))[row.spec_digest]
+    known = (await hub.jobs.specs.load([row.spec_digest]))[row.spec_digest]
     found = views.job_detail(
         row,
         spec=known.spec,
@@ -118,7 +118,7 @@ def _noted(hub: Hub, jobs: Sequence[AnyJob]) -> list[AnyJob]:
 
     Lists ask for it, so only a few kinds of jobs are looked up, and what was found is kept while the fleet stays the same.
     """
-    fleet, backlog = hub.registry.fleet, hub.queue.backlog
+    fleet, backlog = hub.nodes.registry.fleet, hub.jobs.queue.backlog
     known: dict[tuple[Requirements, str], bool] = {}
     found = []
     for job in jobs:
@@ -127,7 +127,9 @@ def _noted(hub: Hub, jobs: Sequence[AnyJob]) -> list[AnyJob]:
             shape = backlog.shape_of(job.id)
             key = (shape.requirements, shape.account)
             if key not in known and len(known) < _KINDS_MAX:
-                known[key] = hub.ceilings.is_possible(fleet, key[0], account=key[1], now_ms=hub.now_ms())
+                known[key] = hub.money.ceilings.is_possible(
+                    fleet, key[0], account=key[1], now_ms=hub.now_ms()
+                )
             hopeless = not known.get(key, True)
         found.append(job.model_copy(update={"status": views.NO_NODE}) if hopeless else job)
     return found
@@ -164,7 +166,7 @@ async def result(hub: Hub, principal: Principal, job_id: str, *, wait_ms: int) -
             if JobState(row.state) in TERMINAL:
                 break
             left_ms = deadline_ms - hub.now_ms()
-            if left_ms <= 0 or hub.stopping:
+            if left_ms <= 0 or hub.process.stopping:
                 raise Conflict(f"The job is not finished: it is {row.state}.")
             await watch.wait(left_ms / 1000)
     outputs = await hub.store.read(lambda connection: artifact_rows.outputs_of(connection, [job_id]))
@@ -200,7 +202,7 @@ async def page(
 async def _older(
     hub: Hub, wanted: JobFilter, *, before: str | None, limit: int
 ) -> tuple[Sequence[JobRow], str | None]:
-    async with hub.searches if job_rows.is_search(wanted) else nullcontext():
+    async with hub.jobs.searches if job_rows.is_search(wanted) else nullcontext():
         return await hub.store.read(
             lambda connection: job_rows.list_jobs(
                 connection, wanted, before=before, limit=limit, window=_WINDOW

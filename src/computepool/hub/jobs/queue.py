@@ -25,6 +25,8 @@ class Queue:
         """`most`: jobs that are kept here; the others wait in the store alone."""
         self.backlog = Backlog()
         self.changed = asyncio.Event()  #: there may be something to place
+        #: While jobs are on their way to nodes: chosen for them, and not yet in their sessions.
+        self.placing = asyncio.Lock()
         self._store, self._clock, self._specs, self._most = store, clock, specs, most
         self._spec_of: dict[str, str] = {}  #: job → spec digest
         self._synced_ms = 0

@@ -5,13 +5,14 @@ from __future__ import annotations
 from computepool.core.errors import BadRequest, NotFound, RateLimited
 from computepool.core.ids import make_id
 from computepool.core.money.money import format_credits
-from computepool.hub.context import Hub, Use
+from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
 from computepool.hub.identity import access
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import Principal
 from computepool.hub.identity.sign_in import account_view
 from computepool.hub.jobs import rows as job_rows
+from computepool.hub.jobs.state import QuotaUse
 from computepool.protocol.accounts import AccountView, QuotaRequest
 
 QUOTAS_TOPIC = "quotas"
@@ -24,7 +25,7 @@ async def reserve(hub: Hub, account_id: str, *, jobs: int, cost: int) -> None:
 
     Counts exactly only when the estimate, which never shrinks by itself, says no.
     """
-    use = hub.uses.get(account_id)
+    use = hub.jobs.quota_uses.get(account_id)
     if use is None or _exceeded(use, jobs, cost):
         use = await _count(hub, account_id)
     if cost > use.cost_max:
@@ -40,13 +41,13 @@ async def reserve(hub: Hub, account_id: str, *, jobs: int, cost: int) -> None:
 
 
 def give_back(hub: Hub, account_id: str, *, jobs: int, cost: int) -> None:
-    use = hub.uses.get(account_id)
+    use = hub.jobs.quota_uses.get(account_id)
     if use is not None:
         use.jobs -= jobs
         use.cost -= cost
 
 
-def _exceeded(use: Use, jobs: int, cost: int) -> str:
+def _exceeded(use: QuotaUse, jobs: int, cost: int) -> str:
     if use.jobs + jobs > use.jobs_max:
         return f"Your account may have {use.jobs_max} unfinished jobs at once; it has {use.jobs}."
     if cost and use.cost + cost > use.cost_max:
@@ -57,16 +58,18 @@ def _exceeded(use: Use, jobs: int, cost: int) -> str:
     return ""
 
 
-async def _count(hub: Hub, account_id: str) -> Use:
+async def _count(hub: Hub, account_id: str) -> QuotaUse:
     """What is being submitted at this moment by others of the account may be missing: the limit is for fair use."""
-    use = hub.uses[account_id] = await hub.store.read(lambda connection: _read(hub, connection, account_id))
+    use = hub.jobs.quota_uses[account_id] = await hub.store.read(
+        lambda connection: _read(hub, connection, account_id)
+    )
     return use
 
 
-def _read(hub: Hub, connection: Connection, account_id: str) -> Use:
+def _read(hub: Hub, connection: Connection, account_id: str) -> QuotaUse:
     row, settings = account_rows.get_account(connection, account_id), hub.settings
     since = make_id("job", max(0, hub.now_ms() - _DAY_MS), bytes(10))  # ids begin with their time
-    return Use(
+    return QuotaUse(
         jobs=job_rows.count_open(connection, account_id),
         cost=job_rows.cost_since(connection, account_id, since),
         jobs_max=_either(getattr(row, "jobs_open_max", None), settings.jobs_open_max),

@@ -25,7 +25,7 @@ _LISTS = {
 async def find(hub: Hub, principal: Principal, *, kind: ReferenceKind, word: str) -> Reference:
     """The one that is meant; NotFound, or Conflict with a list where it may be several."""
     word = word.strip()
-    async with hub.searches:
+    async with hub.jobs.searches:
         found = await hub.store.read(
             lambda connection: _look(hub, connection, principal, kind=kind, word=word)
         )

@@ -12,26 +12,26 @@ _LOAD_ALL_S = 60.0  #: a hub that always has something to do comes to its safety
 
 
 async def run(hub: Hub, dispatcher: Dispatcher) -> None:
-    hub.loop_health.begin("dispatch", hub.settings.resync_s)
+    hub.observability.loop_health.begin("dispatch", hub.settings.resync_s)
     loop = asyncio.get_running_loop()
     loaded_at = loop.time()
     while True:
         await _wait(hub)
         if loop.time() - loaded_at >= _LOAD_ALL_S:
-            await guarded("dispatch.load_all", hub.queue.load_all)
+            await guarded("dispatch.load_all", hub.jobs.queue.load_all)
             loaded_at = loop.time()
-        hub.queue.changed.clear()
-        if not await guarded("dispatch", dispatcher.rounds, health=hub.loop_health):
+        hub.jobs.queue.changed.clear()
+        if not await guarded("dispatch", dispatcher.rounds, health=hub.observability.loop_health):
             await pause_after_failure()
-            hub.queue.kick()
+            hub.jobs.queue.kick()
 
 
 async def _wait(hub: Hub) -> None:
-    due_ms = hub.queue.backlog.next_due_ms()
+    due_ms = hub.jobs.queue.backlog.next_due_ms()
     timeout_s = hub.settings.resync_s if due_ms is None else max(0.0, (due_ms - hub.now_ms()) / 1000)
     try:
         # Not wait_for: on Python 3.11 it loses a cancellation that comes together with the event.
         async with asyncio.timeout(min(timeout_s, hub.settings.resync_s)):
-            await hub.queue.changed.wait()
+            await hub.jobs.queue.changed.wait()
     except TimeoutError:
-        await guarded("dispatch.resync", hub.queue.resync)
+        await guarded("dispatch.resync", hub.jobs.queue.resync)

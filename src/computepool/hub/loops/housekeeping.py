@@ -10,7 +10,6 @@ from typing import Any
 
 from computepool.hub.context import Hub
 from computepool.hub.identity import hub_keys
-from computepool.hub.identity.sign_in import Authenticator
 from computepool.hub.jobs.running import usage
 from computepool.hub.loops.runner import every
 from computepool.hub.money import credits as credit_service
@@ -27,7 +26,7 @@ from computepool.hub.trust import reputation, submitter_reputation
 _PRUNE_S = 600.0
 
 
-def duties(hub: Hub, authenticator: Authenticator) -> list[Coroutine[Any, Any, None]]:
+def duties(hub: Hub) -> list[Coroutine[Any, Any, None]]:
     settings = hub.settings
 
     async def renew() -> None:
@@ -37,9 +36,7 @@ def duties(hub: Hub, authenticator: Authenticator) -> list[Coroutine[Any, Any, N
         await leases.note_seen(hub)
 
     async def beat() -> None:
-        await asyncio.gather(
-            leases.beat(hub), housekeeping.note_key_use(hub, authenticator), hub_keys.tend(hub)
-        )
+        await asyncio.gather(leases.beat(hub), housekeeping.note_key_use(hub), hub_keys.tend(hub))
 
     async def prune() -> None:
         await housekeeping.prune(hub)
@@ -51,7 +48,7 @@ def duties(hub: Hub, authenticator: Authenticator) -> list[Coroutine[Any, Any, N
 
     async def price() -> None:
         await spot_prices.tick(hub)
-        hub.queue.kick()  # who waited for another price may start now
+        hub.jobs.queue.kick()  # who waited for another price may start now
 
     async def measure() -> None:
         hardware_service.ask_due(hub)
@@ -68,7 +65,7 @@ def duties(hub: Hub, authenticator: Authenticator) -> list[Coroutine[Any, Any, N
     async def pay_out() -> None:
         await payout_rounds.run(hub)
 
-    repeat = partial(every, health=hub.loop_health)
+    repeat = partial(every, health=hub.observability.loop_health)
     return [
         _tell(hub),
         repeat(settings.tick_s, "market", price),
@@ -114,4 +111,6 @@ class Sweep:
 
 async def _tell(hub: Hub) -> None:
     async with deliveries.Courier(hub) as courier:
-        await every(hub.settings.webhook_round_s, "webhooks", courier.round, health=hub.loop_health)
+        await every(
+            hub.settings.webhook_round_s, "webhooks", courier.round, health=hub.observability.loop_health
+        )

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from computepool.hub.memory.loop_health import LoopHealth
+from computepool.hub.observability.loop_health import LoopHealth
 
 logger = logging.getLogger(__name__)
 _FAILED_PAUSE_S = 1.0

@@ -54,7 +54,7 @@ async def show(hub: Hub, principal: Principal, account_id: str | None) -> Credit
 
     balances, upcoming, tenured, unconfirmed = await hub.store.read(load)
     user, held, maturing, earned = (balances[name] for name in ledger_rows.balance_names(owner))
-    economy, holdback_ms = hub.market.table.economy, _holdback_ms(hub, tenured=tenured)
+    economy, holdback_ms = hub.money.market.table.economy, _holdback_ms(hub, tenured=tenured)
     return CreditsView(
         account_id=owner,
         economy=economy.value,
@@ -79,7 +79,7 @@ def _holdback_ms(hub: Hub, *, tenured: bool) -> int:
 
 async def top_up(hub: Hub, admin: Principal, request: TopUpRequest, *, remembered: Remembered) -> TopUpReply:
     """Given at once, or kept for a second administrator where the operator wants that."""
-    _check_economy(hub.market.table, request)
+    _check_economy(hub.money.market.table, request)
     snapshot = take(hub)
     top_up_id = new_id(hub.clock, "top")
 
@@ -152,9 +152,9 @@ def _check_economy(table: PriceTable, request: TopUpRequest) -> None:
 
 async def mature(hub: Hub) -> int:
     """Move what was earned long enough ago to where it can be spent. Returns how many accounts had any."""
-    done = await _mature_all(hub, hub.matured, soon=False)
+    done = await _mature_all(hub, hub.money.matured, soon=False)
     if hub.settings.holdback_tenured_s < hub.settings.holdback_s:
-        done += await _mature_all(hub, hub.matured_soon, soon=True)
+        done += await _mature_all(hub, hub.money.matured_soon, soon=True)
     return done + await _mature_held(hub)
 
 
@@ -188,9 +188,9 @@ async def _mature_all(hub: Hub, seen: int | None, *, soon: bool) -> int:
     for start in range(0, len(names), _MATURED_AT_ONCE):
         done += await _mature_some(hub, names[start : start + _MATURED_AT_ONCE], soon=soon)
     if soon:
-        hub.matured_soon = before
+        hub.money.matured_soon = before
     else:
-        hub.matured = before
+        hub.money.matured = before
     return done
 
 
@@ -264,11 +264,11 @@ def _matured_pay(connection: Connection, account_id: str, *, before: int) -> tup
 
 async def leaderboard(hub: Hub, *, by: By, limit: int) -> LeaderboardView:
     """Of the last 30 days. Names only: what somebody has is nobody else's business."""
-    at_ms, board = hub.boards.get(by, (0, None))
+    at_ms, board = hub.money.boards.get(by, (0, None))
     if board is None or not 0 <= hub.now_ms() - at_ms < _BOARD_AGE_MS:
         since_ms = max(0, hub.now_ms() - _BOARD_MS)
         board = await hub.store.read(lambda connection: _board(connection, by=by, since_ms=since_ms))
-        hub.boards[by] = (hub.now_ms(), board)
+        hub.money.boards[by] = (hub.now_ms(), board)
     return board.model_copy(update={"lenders": board.lenders[:limit], "borrowers": board.borrowers[:limit]})
 
 

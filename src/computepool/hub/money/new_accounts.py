@@ -25,7 +25,7 @@ from computepool.protocol.accounts import AccountRequest, AccountView
 async def create(
     hub: Hub, admin: Principal, request: AccountRequest, *, remembered: Remembered
 ) -> AccountView:
-    settings, clock, table = hub.settings, hub.clock, hub.market.table
+    settings, clock, table = hub.settings, hub.clock, hub.money.market.table
     account_id, name, roles = new_id(clock, "acc"), request.name, request.roles
     two_person = settings.two_person_kinds()
     if access.Role.ADMIN in roles and "roles" in two_person:

@@ -67,9 +67,9 @@ async def reload(hub: Hub) -> None:
 
 def put_in_force(hub: Hub, table: PriceTable) -> None:
     """Running jobs keep the price they were leased at; whatever is priced from now on is priced by this."""
-    if table.version > hub.market.table.version:
-        hub.market.table = table
-        hub.registry.fleet.set_prices(hub.market)
+    if table.version > hub.money.market.table.version:
+        hub.money.market.table = table
+        hub.nodes.registry.fleet.set_prices(hub.money.market)
 
 
 async def show(hub: Hub, version: int | None = None) -> PriceTableView:

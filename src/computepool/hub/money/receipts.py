@@ -50,7 +50,7 @@ async def issue(hub: Hub, principal: Principal, job_id: str) -> SignedReceipt:
         raise Conflict("Nothing was set aside or paid for this job, so there is no receipt.")
     transfers = [_transfer(row, hashes[row.seq - 1]) for row in rows]
     receipt = _receipt(hub, facts, transfers=transfers, result=result)
-    return receipts.sign(receipt, hub.secrets.signing_key)
+    return receipts.sign(receipt, hub.identity.secrets.signing_key)
 
 
 def _result_digest(connection: Connection, job_id: str) -> str | None:
@@ -67,8 +67,8 @@ def _receipt(hub: Hub, facts: Facts, *, transfers: list[ReceiptTransfer], result
         **_run(first),
         format=FORMAT,
         pool=hub.settings.name,
-        kid=hub.secrets.kid,
-        key=public_text(hub.secrets.signing_key),
+        kid=hub.identity.secrets.kid,
+        key=public_text(hub.identity.secrets.signing_key),
         job_id=job.id,
         jobs=job.item_count,
         spec_digest=job.spec_digest,

@@ -86,7 +86,7 @@ def _units(node: NodeProfile) -> list[tuple[Zone, int]]:
 def _sale(
     hub: Hub, node: NodeProfile, zone: Zone, *, units: int, floor: int, counted: SpotRow | None
 ) -> Sale:
-    market = hub.market
+    market = hub.money.market
     spot = market.spot(zone)
     wanted = market.floor_in(zone.tier, node_tier=node.capacity.tier, floor=floor)
     in_money = wanted <= market.table.net_of(spot)
@@ -115,7 +115,7 @@ def _earned(connection: Connection, row: NodeRow, *, days: int, now_ms: int) -> 
 
 def _sentence(hub: Hub, row: NodeRow, node: NodeProfile, *, shared: bool) -> str:
     """Whether it takes part in the market, and why not."""
-    if hub.market.table.economy is Economy.NONE:
+    if hub.money.market.table.economy is Economy.NONE:
         return "Nothing costs anything in this pool, so nodes earn nothing."
     status = node_status.of_node(hub, row, node, banned=False, shared=shared)
     if status is NodeStatus.OFFLINE:

@@ -10,8 +10,8 @@ from computepool.core.trust.reputation import ENROLLED_ACTION, heir_of
 from computepool.hub.clock import new_id
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
+from computepool.hub.identity import authenticator, sign_in
 from computepool.hub.identity import rows as account_rows
-from computepool.hub.identity import sign_in
 from computepool.hub.identity.access import NodePrincipal, Principal, Role
 from computepool.hub.identity.rows import CodeRow
 from computepool.hub.nodes import joining, mesh_version
@@ -54,7 +54,7 @@ async def enrol_code(hub: Hub, principal: Principal, request: EnrolCodeRequest) 
 
     code, expires_at_ms = await hub.store.write(unit)
     return EnrolCodeReply(
-        id=hub.secrets.digest(code)[:CODE_ID],
+        id=hub.identity.secrets.digest(code)[:CODE_ID],
         code=code,
         expires_at_ms=expires_at_ms,
         command=joining.start_command(hub, code),
@@ -112,8 +112,8 @@ async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
     if not signed_by(public_key(request.public_key), request.proof, request.code.encode()):
         raise Forbidden("The proof does not match the public key.")
     mesh_version.check_node(hub, request.profile)
-    node_id, code_hash = new_id(hub.clock, "node"), hub.secrets.digest(request.code)
-    most, registry = hub.settings.enrolments_per_day, hub.registry
+    node_id, code_hash = new_id(hub.clock, "node"), hub.identity.secrets.digest(request.code)
+    most, registry = hub.settings.enrolments_per_day, hub.nodes.registry
     offline_ms = registry.rules.offline_after_ms(registry.interval_ms)
     online = frozenset(session.node_id for session in registry.sessions)
 
@@ -154,7 +154,7 @@ async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
         return node_id, owner
 
     enrolled, owner = await hub.store.write(unit)
-    return RegisterReply(node_id=enrolled, owner=owner, hub_keys=hub.secrets.public_keys())
+    return RegisterReply(node_id=enrolled, owner=owner, hub_keys=hub.identity.secrets.public_keys())
 
 
 def _check_name(tx: Tx, owner: str, *, profile: Profile, online: frozenset[str]) -> None:
@@ -186,7 +186,9 @@ async def rekey(hub: Hub, node: NodePrincipal, request: RekeyRequest) -> RekeyRe
     """The node's new key in place of its old one, which signed it. Both are accepted for a while."""
     text = rekey_text(node.node_id, request.public_key)
     new = public_key(request.public_key)
-    if not signed_by(new, request.proof, text) or not sign_in.signed_by_node(node, request.endorsement, text):
+    if not signed_by(new, request.proof, text) or not authenticator.signed_by_node(
+        node, request.endorsement, text
+    ):
         raise Forbidden("The new key must be signed by the old one, and by itself.")
 
     overlap_ms = round(hub.settings.node_key_overlap_s * 1000)
@@ -204,7 +206,7 @@ async def rekey(hub: Hub, node: NodePrincipal, request: RekeyRequest) -> RekeyRe
         until_ms = tx.now_ms + overlap_ms
         node_rows.set_key(tx, row, public_key=request.public_key, until_ms=until_ms)
         tx.emit(actor=node.node_id, action="node.rekeyed", account_id=row.account_id, node_id=node.node_id)
-        tx.touch(sign_in.KEYS_TOPIC)
+        tx.touch(authenticator.KEYS_TOPIC)
         return until_ms
 
     return RekeyReply(node_id=node.node_id, old_accepted_until_ms=await hub.store.write(unit))

@@ -65,10 +65,10 @@ def touch(tx: Tx, node_id: str | None) -> None:
 def follow(hub: Hub, topics: set[str] | None) -> None:
     """After a commit, here or elsewhere: these nodes (None: all of them) are told at once, if they poll this hub."""
     if topics is None:
-        sessions = hub.registry.sessions
+        sessions = hub.nodes.registry.sessions
     else:
         named = (topic.removeprefix(_NODE) for topic in topics if topic.startswith(_NODE))
-        sessions = [session for node_id in named if (session := hub.registry.get(node_id)) is not None]
+        sessions = [session for node_id in named if (session := hub.nodes.registry.get(node_id)) is not None]
     for session in sessions:
         session.home_due = True
         session.wake()
@@ -94,11 +94,11 @@ class OnlineNodes(Question[frozenset[str]]):
         return cls(frozenset((row.id, row.last_seen_ms, row.departure is not None) for row in rows))
 
     def answer(self, hub: Hub) -> frozenset[str]:
-        since_ms = hub.now_ms() - hub.registry.rules.offline_after_ms(hub.registry.interval_ms)
+        since_ms = hub.now_ms() - hub.nodes.registry.rules.offline_after_ms(hub.nodes.registry.interval_ms)
         return frozenset(
             node_id
             for node_id, seen_ms, left in self.last_seen
-            if hub.registry.get(node_id) is not None or ((seen_ms or 0) > since_ms and not left)
+            if hub.nodes.registry.get(node_id) is not None or ((seen_ms or 0) > since_ms and not left)
         )
 
 

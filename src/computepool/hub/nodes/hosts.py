@@ -43,14 +43,14 @@ async def is_own(hub: Hub, account_id: str, node_id: str) -> bool:
     """Whether a job for this node alone is for one of the submitter's. A node never changes hands."""
     if not node_id:
         return False
-    if (session := hub.registry.get(node_id)) is not None:
+    if (session := hub.nodes.registry.get(node_id)) is not None:
         return session.profile.owner == account_id
     row = await hub.store.read(lambda connection: node_rows.get_node(connection, node_id))
     return row is not None and bool(row.account_id == account_id)
 
 
 async def _pinned(hub: Hub, account_id: str, word: str, *, field: str) -> str:
-    if is_node_id(word) and hub.registry.get(word) is not None:
+    if is_node_id(word) and hub.nodes.registry.get(word) is not None:
         return word  # the usual case of programs: nothing to look up
     plain = word.rstrip("/") if "://" in word else word
     rows = await hub.store.read(lambda connection: called(connection, account_id, plain))
@@ -81,7 +81,7 @@ async def _excluded(hub: Hub, account_id: str, words: Sequence[str], *, field: s
 
 
 async def _ids_called(hub: Hub, account_id: str, word: str) -> set[str]:
-    fleet = hub.registry.fleet
+    fleet = hub.nodes.registry.fleet
     here = {fleet.node_at(row).profile.node_id for row in fleet.rows_called(word)}
     if here and is_node_id(word):
         return here
@@ -133,7 +133,7 @@ async def _unknown(hub: Hub, account_id: str, word: str, *, field: str) -> Compu
     own = await hub.store.read(
         lambda connection: node_rows.list_nodes(connection, after="", limit=_HINTS_MAX, account_id=account_id)
     )
-    live = (session.profile.name for session in hub.registry.sessions[:_HINTS_MAX])
+    live = (session.profile.name for session in hub.nodes.registry.sessions[:_HINTS_MAX])
     close = hosts.closest(word, [*(row.name for row in own), *live])
     hint = f" Do you mean {' or '.join(close)}?" if close else " `pool nodes` lists them."
     return BadRequest(f"There is no node {word!r}.{hint}", field=field)

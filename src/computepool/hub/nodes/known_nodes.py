@@ -34,7 +34,7 @@ class AbleOwners(Question[frozenset[str]]):
     def answer(self, hub: Hub) -> frozenset[str]:
         shape = shape_of(self.requirements, self.account, ceiling=self.ceiling)
         able: set[str] = set()
-        for fleet in (hub.registry.fleet, hub.elsewhere.fleet):
+        for fleet in (hub.nodes.registry.fleet, hub.nodes.elsewhere.fleet):
             rows = could_run(fleet, shape, slice(0, fleet.rows))
             owners = np.bincount(fleet.table.owner[: fleet.rows][rows])
             able.update(map(fleet.accounts.word, np.flatnonzero(owners).tolist()))
@@ -45,7 +45,7 @@ async def refresh(hub: Hub) -> None:
     """Read again who was heard lately and does not poll here."""
     since_ms = hub.now_ms() - round(hub.settings.verify_known_s * 1000)
     seen = await hub.store.read(lambda connection: node_rows.seen_since(connection, since_ms=since_ms))
-    here, most = hub.registry.fleet, hub.settings.verify_known_max
+    here, most = hub.nodes.registry.fleet, hub.settings.verify_known_max
     absent = [node_id for node_id in seen if node_id not in here][:most]
 
     def load(connection: Connection) -> tuple[list[NodeRow], set[str]]:
@@ -54,14 +54,14 @@ async def refresh(hub: Hub) -> None:
         return list(node_rows.get_nodes(connection, absent)), banned
 
     rows, banned = await hub.store.read(load) if absent else ([], set())
-    for node_id in set(hub.elsewhere.said) - {row.id for row in rows}:
+    for node_id in set(hub.nodes.elsewhere.said) - {row.id for row in rows}:
         forget(hub, node_id)
     for row in rows:
         _note(hub, row, banned=row.id in banned)
 
 
 def _note(hub: Hub, row: NodeRow, *, banned: bool) -> None:
-    known, said = hub.elsewhere, f"{row.profile} {row.rules} {banned}"
+    known, said = hub.nodes.elsewhere, f"{row.profile} {row.rules} {banned}"
     if known.said.get(row.id) == said:
         return
     profile = Profile.model_validate_json(row.profile)
@@ -72,5 +72,5 @@ def _note(hub: Hub, row: NodeRow, *, banned: bool) -> None:
 
 
 def forget(hub: Hub, node_id: str) -> None:
-    hub.elsewhere.fleet.remove(node_id)
-    hub.elsewhere.said.pop(node_id, None)
+    hub.nodes.elsewhere.fleet.remove(node_id)
+    hub.nodes.elsewhere.said.pop(node_id, None)

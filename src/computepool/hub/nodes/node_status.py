@@ -19,10 +19,10 @@ def of_node(
 ) -> NodeStatus:
     """`shared`: other hubs serve this database, so that a node may well poll one of them; `jobs`: it has there."""
     now_ms = hub.now_ms()
-    session = hub.registry.get(row.id)
+    session = hub.nodes.registry.get(row.id)
     if session is not None:
-        return hub.registry.status(session, now_ms, banned=banned)
-    lease_ms = hub.registry.rules.offline_after_ms(hub.registry.interval_ms)
+        return hub.nodes.registry.status(session, now_ms, banned=banned)
+    lease_ms = hub.nodes.registry.rules.offline_after_ms(hub.nodes.registry.interval_ms)
     heard = row.departure is None and (row.last_seen_ms or 0) + lease_ms > now_ms
     rest = rest_reason(
         NodeState(row.state),
@@ -39,4 +39,4 @@ def other_hubs_serve(hub: Hub, connection: Connection) -> bool:
     if dialect.is_sqlite(hub.settings.url):
         return False
     since_ms = hub.now_ms() - _HUB_FRESH_MS
-    return account_rows.other_hubs(connection, hub_id=hub.hub_id, since_ms=since_ms) > 0
+    return account_rows.other_hubs(connection, hub_id=hub.process.hub_id, since_ms=since_ms) > 0

@@ -18,7 +18,7 @@ from computepool.core.trust.tiers import region_of
 from computepool.core.trust.uptime import Span
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
-from computepool.hub.identity import access, sign_in
+from computepool.hub.identity import access, authenticator
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import attempt_rows
 from computepool.hub.nodes import node_status, owner_rules, price_floors, uptime
@@ -56,8 +56,8 @@ def view(hub: Hub, row: NodeRow, principal: Principal | None, *, background: Nod
     known = background.reputations.get(row.id, NEWCOMER)
     profile = Profile.model_validate_json(row.profile)
     mine = access.may_manage(principal, row.account_id)
-    session = hub.registry.get(row.id)
-    free = hub.registry.fleet.free(row.id) if session is not None else None
+    session = hub.nodes.registry.get(row.id)
+    free = hub.nodes.registry.fleet.free(row.id) if session is not None else None
     running = sum(1 for attempt in session.attempts.values() if attempt.running) if session is not None else 0
     trusted = reputation.view(hub, known)
     found = hardware.known(hub, row.id, profile, stored=background.truths.get(row.id))
@@ -135,23 +135,23 @@ async def set_state(hub: Hub, principal: Principal, node_id: str, *, state: Node
                 before=row.state,
                 after=state.value,
             )
-        tx.touch(f"node:{node_id}", "events", sign_in.KEYS_TOPIC)
+        tx.touch(f"node:{node_id}", "events", authenticator.KEYS_TOPIC)
 
     await hub.store.write(unit)
     follow_state(hub, node_id, state)
-    hub.queue.kick()
+    hub.jobs.queue.kick()
     return await get(hub, principal, node_id)
 
 
 def follow_state(hub: Hub, node_id: str, state: NodeState) -> None:
-    session = hub.registry.get(node_id)
+    session = hub.nodes.registry.get(node_id)
     if session is None:
         return
     session.state = state
-    hub.registry.refresh(session, hub.now_ms())
+    hub.nodes.registry.refresh(session, hub.now_ms())
     session.wake()
     if state is NodeState.REVOKED:
-        hub.registry.on_node_lost(node_id)
+        hub.nodes.registry.on_node_lost(node_id)
 
 
 def manageable(connection: Connection, principal: Principal, node_id: str) -> NodeRow:
@@ -163,7 +163,7 @@ def manageable(connection: Connection, principal: Principal, node_id: str) -> No
 
 async def reconcile(hub: Hub, node_id: str) -> None:
     """Another hub changed something about a node that polls here: stop what is no longer alive, follow its state."""
-    session = hub.registry.get(node_id)
+    session = hub.nodes.registry.get(node_id)
     if session is None:
         return
 
@@ -175,12 +175,12 @@ async def reconcile(hub: Hub, node_id: str) -> None:
     held, before = set(session.attempts), session.state
     row, live, known = await hub.store.read(load)
     for attempt_id in sorted(held - live):
-        hub.registry.cancel(node_id, attempt_id)
+        hub.nodes.registry.cancel(node_id, attempt_id)
     if row is None:
         return
     if row.state != session.state and session.state is before:  # else somebody was quicker, who knows better
         follow_state(hub, node_id, NodeState(row.state))
-    hub.registry.rest(node_id, row.cool_off_until_ms, now_ms=hub.now_ms())
+    hub.nodes.registry.rest(node_id, row.cool_off_until_ms, now_ms=hub.now_ms())
     price_floors.push(hub, [node_id], price_floors.holding(row))
     owner_rules.follow(hub, row)
     reputation.follow(hub, {node_id: known})
@@ -192,7 +192,11 @@ async def why(hub: Hub, principal: Principal, node_id: str) -> NodeWhyView:
     view = await get(hub, principal, node_id)
     access.check_owner(principal, view.owner, what="node")  # it tells what others have queued
     resting = _not_working(hub, view)
-    rows = [] if resting else explain.explain_node(hub.registry.fleet, node_id, hub.queue.backlog.shapes())
+    rows = (
+        []
+        if resting
+        else explain.explain_node(hub.nodes.registry.fleet, node_id, hub.jobs.queue.backlog.shapes())
+    )
     if resting or not view.status.takes_jobs or view.status is NodeStatus.WORKING:
         sentence = resting or view.sentence
     elif rows:
@@ -207,7 +211,7 @@ async def why(hub: Hub, principal: Principal, node_id: str) -> NodeWhyView:
 
 def _sentence(hub: Hub, view: NodeView) -> str:
     """What the node does, for anybody; what its owner asks for, only for those who may see it."""
-    session = hub.registry.get(view.id)
+    session = hub.nodes.registry.get(view.id)
     if view.status is NodeStatus.FLOOR_ABOVE_PRICE and view.can_manage and session is not None:
         return price_floors.judge(hub, session.profile, view.floor)
     rest_ms = (view.cool_off_until_ms or 0) - hub.now_ms()
@@ -220,4 +224,4 @@ def _not_working(hub: Hub, view: NodeView) -> str:
     """What keeps the node from any work, or nothing."""
     if view.status in _RESTING:
         return view.sentence
-    return "" if hub.registry.get(view.id) else "The node polls another hub of this pool; ask there."
+    return "" if hub.nodes.registry.get(view.id) else "The node polls another hub of this pool; ask there."

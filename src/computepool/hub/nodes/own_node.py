@@ -33,6 +33,6 @@ async def stop(hub: Hub, session: NodeSession) -> None:
             tx.touch("events")
 
     await hub.store.write(unit)
-    if hub.registry.get(node_id) is session:  # else the next start of it was quicker
-        hub.registry.on_node_lost(node_id)
+    if hub.nodes.registry.get(node_id) is session:  # else the next start of it was quicker
+        hub.nodes.registry.on_node_lost(node_id)
     await known_nodes.refresh(hub)  # it may come back to confirm a result

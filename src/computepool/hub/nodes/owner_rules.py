@@ -44,7 +44,7 @@ async def set_(hub: Hub, principal: Principal, node_id: str, *, rules: NodeRules
 
     known = await hub.store.write(unit)
     _push(hub, node_id, known)
-    hub.queue.kick()
+    hub.jobs.queue.kick()
     return _view(node_id, known)
 
 
@@ -68,10 +68,10 @@ def with_rules(reply: NextReply, session: NodeSession | None, request: NextReque
 
 
 def _push(hub: Hub, node_id: str, rules: NodeRules) -> None:
-    session = hub.registry.get(node_id)
+    session = hub.nodes.registry.get(node_id)
     if session is None:
         return
-    hub.registry.fleet.set_rules(node_id, rules.rules())
+    hub.nodes.registry.fleet.set_rules(node_id, rules.rules())
     body = rules.body()
     if session.rules != body:
         session.rules, session.rules_digest = body, rules_digest(body)

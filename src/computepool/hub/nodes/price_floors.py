@@ -34,7 +34,7 @@ async def get_default(hub: Hub, principal: Principal) -> FloorView:
 
 async def set_default(hub: Hub, principal: Principal, floor: int | None) -> FloorView:
     """Holds at once for every node of the account that has no floor of its own."""
-    account_id, table = principal.account_id, hub.market.table
+    account_id, table = principal.account_id, hub.money.market.table
 
     def unit(tx: Tx) -> list[str]:
         _check_economy(table, floor)
@@ -54,13 +54,13 @@ async def set_default(hub: Hub, principal: Principal, floor: int | None) -> Floo
 
     following = await hub.store.write(unit)
     push(hub, following, floor)
-    hub.queue.kick()
+    hub.jobs.queue.kick()
     sentence = _default_sentence(floor, len(following))
     return _view(None, floor=floor, default=floor, nodes=len(following), sentence=sentence)
 
 
 async def set_node(hub: Hub, principal: Principal, node_id: str, *, floor: int | None) -> FloorView:
-    table = hub.market.table
+    table = hub.money.market.table
 
     def unit(tx: Tx) -> NodeRow:
         row = node_rows.get_node(tx.connection, node_id)
@@ -83,8 +83,8 @@ async def set_node(hub: Hub, principal: Principal, node_id: str, *, floor: int |
     row = await hub.store.write(unit)
     holds = row.owner_floor if floor is None else floor
     push(hub, [node_id], holds)
-    hub.queue.kick()
-    session = hub.registry.get(node_id)
+    hub.jobs.queue.kick()
+    session = hub.nodes.registry.get(node_id)
     sentence = (
         "The node has a floor; it is offline." if session is None else judge(hub, session.profile, holds)
     )
@@ -96,7 +96,7 @@ async def set_node(hub: Hub, principal: Principal, node_id: str, *, floor: int |
 def push(hub: Hub, node_ids: Iterable[str], floor: int | None) -> None:
     """Into the registry, for placements from now on. Nodes that are not here are told when they come."""
     for node_id in node_ids:
-        hub.registry.fleet.set_floor(node_id, floor)
+        hub.nodes.registry.fleet.set_floor(node_id, floor)
 
 
 async def refresh(hub: Hub, node_id: str) -> None:
@@ -113,7 +113,7 @@ def holding(row: NodeStanding) -> int | None:
 
 def is_met(hub: Hub, node: NodeProfile, floor: int | None) -> bool:
     """Whether today's price of its tier is what the owner wants at least."""
-    return floor is None or floor <= hub.market.table.net_of(hub.market.spot(_zone(node)))
+    return floor is None or floor <= hub.money.market.table.net_of(hub.money.market.spot(_zone(node)))
 
 
 def _zone(node: NodeProfile) -> Zone:
@@ -124,7 +124,7 @@ def judge(hub: Hub, node: NodeProfile, floor: int | None) -> str:
     """What the floor means at today's price, in a sentence."""
     if floor is None:
         return NO_FLOOR
-    market, zone = hub.market, _zone(node)
+    market, zone = hub.money.market, _zone(node)
     net, most = market.table.net_of(market.spot(zone)), market.table.net_of(market.bounds(zone)[1])
     asks = f"The node asks for {format_credits(floor)}"
     pays = f"{zone} pays {format_credits(round_down(net))} after the fee"

@@ -30,7 +30,7 @@ def view(hub: Hub, row: NodeRow, past: Sequence[Span], *, online: bool) -> Uptim
     if row.known_since_ms is None or row.online_since_ms is None:
         return None
     now_ms = hub.now_ms()
-    session = hub.registry.get(row.id)
+    session = hub.nodes.registry.get(row.id)
     seen_ms = row.last_seen_ms if session is None else max(session.seen_ms, row.last_seen_ms or 0)
     last = row.online_since_ms, now_ms if online else seen_ms or row.online_since_ms
     shares = rules.shares([*past, last], known_since_ms=row.known_since_ms, now_ms=now_ms)

@@ -35,7 +35,7 @@ _GROUPS_MAX = 500
 
 def secret_of(hub: Hub, webhook_id: str) -> bytes:
     """Made from the pool's own secret: it lies in no table, and every hub of the pool comes to the same."""
-    return bytes.fromhex(hub.secrets.digest(f"webhook:{webhook_id}"))
+    return bytes.fromhex(hub.identity.secrets.digest(f"webhook:{webhook_id}"))
 
 
 def view(row: WebhookRow) -> WebhookView:

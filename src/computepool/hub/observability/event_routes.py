@@ -107,17 +107,17 @@ class _Listener:
 @contextmanager
 def _one_more(hub: Hub, account_id: str) -> Iterator[None]:
     most = hub.settings.streams_max
-    if hub.listening[account_id] >= most:
+    if hub.observability.listening[account_id] >= most:
         raise RateLimited(
             f"An account may have {most} streams open at once; close some pages first.", retry_after_s=_FULL_S
         )
-    hub.listening[account_id] += 1
+    hub.observability.listening[account_id] += 1
     try:
         yield
     finally:
-        hub.listening[account_id] -= 1
-        if not hub.listening[account_id]:
-            del hub.listening[account_id]
+        hub.observability.listening[account_id] -= 1
+        if not hub.observability.listening[account_id]:
+            del hub.observability.listening[account_id]
 
 
 async def _listener(

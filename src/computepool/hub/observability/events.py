@@ -55,7 +55,7 @@ async def _next(
             # Also past what is not wanted: nothing is looked at twice, by this request or by the next one.
             cursor = max(cursor, found.upto or 0) if found.seen is None else found.seen
             left_ms = deadline_ms - hub.now_ms()
-            if found.rows or looked >= _LOOKED_AT_MAX or hub.stopping:
+            if found.rows or looked >= _LOOKED_AT_MAX or hub.process.stopping:
                 break
             if found.seen is not None:
                 continue  # there is more to look at before anything has to be waited for
@@ -70,7 +70,7 @@ async def _next(
 
 
 async def _younger(hub: Hub, wanted: EventFilter, *, after: int, limit: int) -> SearchPage:
-    async with hub.searches if search_rows.is_search(wanted) else nullcontext():
+    async with hub.jobs.searches if search_rows.is_search(wanted) else nullcontext():
         return await hub.store.read(
             lambda connection: search_rows.growing_events(
                 connection, wanted, after=after, limit=limit, window=_WINDOW
@@ -108,7 +108,7 @@ async def search(
 
 
 async def _older(hub: Hub, wanted: EventFilter, *, before: int, limit: int) -> SearchPage:
-    async with hub.searches if search_rows.is_search(wanted) else nullcontext():
+    async with hub.jobs.searches if search_rows.is_search(wanted) else nullcontext():
         return await hub.store.read(
             lambda connection: search_rows.search_events(
                 connection, wanted, before=before, limit=limit, window=_WINDOW
@@ -148,6 +148,6 @@ async def stream(hub: Hub, principal: Principal, *, after: int) -> AsyncIterator
     """Batches of events as they happen; an empty batch now and then keeps the connection alive."""
     cursor, own = after, _own(principal, EVERYTHING)
     wait_ms = round(_STREAM_WAIT_S * 1000)
-    while not hub.stopping:
+    while not hub.process.stopping:
         batch, cursor = await _next(hub, own, after=cursor, limit=_STREAM_BATCH, wait_ms=wait_ms)
         yield batch

@@ -14,10 +14,9 @@ from computepool.hub.artifacts.storage.base import place_of
 from computepool.hub.context import Hub
 from computepool.hub.db import dialect
 from computepool.hub.db.session import Connection
-from computepool.hub.memory.loop_health import LoopState
 from computepool.hub.observability import vital_rows
+from computepool.hub.observability.loop_health import LoopState
 from computepool.hub.observability.vital_rows import Vitals
-from computepool.hub.threads import in_thread
 from computepool.protocol.health import Health, HealthPart, HealthView, LoopView, VersionCount
 
 _MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
@@ -42,16 +41,16 @@ async def view(hub: Hub) -> HealthView:
             _database(hub, known, took_ms=took_ms),
             *(make(hub, known) for make in _PARTS),
         ]
-    loops = [_loop(beat, hub.now_ms()) for beat in hub.loop_health.all()]
+    loops = [_loop(beat, hub.now_ms()) for beat in hub.observability.loop_health.all()]
     parts = [*found, await _disk(hub), await _artifacts(hub), _loops(loops)]
     state = max((part.state for part in parts), key=_WORST.index)
     return HealthView(
         at_ms=hub.now_ms(),
         state=state,
         sentence=_sentence(parts),
-        hub_id=hub.hub_id,
+        hub_id=hub.process.hub_id,
         version=version("computepool"),
-        started_at_ms=hub.started_at_ms,
+        started_at_ms=hub.process.started_at_ms,
         parts=sorted(parts, key=lambda part: -_WORST.index(part.state)),
         loops=loops,
         node_versions=_node_versions(known),
@@ -115,7 +114,7 @@ def _queue(hub: Hub, known: Vitals) -> HealthPart:
     age_ms = max(0, hub.now_ms() - (known.oldest_queued_ms or 0))
     words = f"{counted(known.queued, 'job waits', 'jobs wait')} for a node, the oldest for {_ago(age_ms)}."
     values = {"queued": known.queued, "oldest_ms": age_ms}
-    if not len(hub.registry):
+    if not len(hub.nodes.registry):
         return _part(
             "queue", "warn", words, todo="No node is online; start one, or lend a machine.", values=values
         )
@@ -126,7 +125,7 @@ def _queue(hub: Hub, known: Vitals) -> HealthPart:
 
 
 def _nodes(hub: Hub, known: Vitals) -> HealthPart:
-    online = len(hub.registry)
+    online = len(hub.nodes.registry)
     values = {"online": online, "enrolled": known.nodes, "resting": known.resting}
     if not known.nodes:
         return _part(
@@ -136,7 +135,9 @@ def _nodes(hub: Hub, known: Vitals) -> HealthPart:
             todo="Make a code: `pool node code`.",
             values=values,
         )
-    found = Counter(hub.registry.status(session, hub.now_ms()) for session in hub.registry.sessions)
+    found = Counter(
+        hub.nodes.registry.status(session, hub.now_ms()) for session in hub.nodes.registry.sessions
+    )
     values |= {status.value: count for status, count in found.items()}
     listed = ", ".join(f"{found[status]} {status.label}" for status in NodeStatus if found[status])
     words = f"{online} of {counted(known.nodes, 'node')} {'is' if online == 1 else 'are'} here"
@@ -262,7 +263,7 @@ _PARTS: tuple[Callable[[Hub, Vitals], HealthPart], ...] = (
 async def _disk(hub: Hub) -> HealthPart:
     folder = hub.settings.data_dir
     try:
-        usage = await in_thread(hub, shutil.disk_usage, folder)
+        usage = await hub.process.in_thread(shutil.disk_usage, folder)
     except OSError as error:
         return _part("disk", "fail", f"{folder}: {error.strerror}.", todo="See that the folder is there.")
     percent = usage.free * 100 // max(1, usage.total)
@@ -281,7 +282,7 @@ async def _artifacts(hub: Hub) -> HealthPart:
     """By a look at an object that is not there."""
     where = hub.settings.blobs or "the hub's own disk"
     try:
-        await in_thread(hub, hub.blobs.size, place_of("0" * 64, "0" * 16))
+        await hub.process.in_thread(hub.artifacts.blobs.size, place_of("0" * 64, "0" * 16))
     except (ComputePoolError, OSError) as error:
         todo = "Check COMPUTEPOOL_BLOBS, its credentials, and that the hub reaches it."
         return _part("artifacts", "fail", f"The store at {where} does not answer: {error}", todo=todo)

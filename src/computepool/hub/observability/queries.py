@@ -36,27 +36,29 @@ async def ping(hub: Hub) -> None:
 
 async def measures(hub: Hub) -> dict[str, int]:
     states = await hub.store.read(job_rows.count_states)
-    sessions = hub.registry.sessions
+    sessions = hub.nodes.registry.sessions
     return {
         "nodes_online": len(sessions),
-        "nodes_available": sum(1 for session in sessions if hub.registry.fleet.is_available(session.node_id)),
+        "nodes_available": sum(
+            1 for session in sessions if hub.nodes.registry.fleet.is_available(session.node_id)
+        ),
         "attempts_live": sum(len(session.attempts) for session in sessions),
         "polls_parked": sum(1 for session in sessions if session.waiter is not None),
         "jobs_queued": states.get("queued", 0),
         "jobs_leased": states.get("leased", 0),
         "jobs_running": states.get("running", 0),
-        "backlog_delayed": hub.queue.backlog.delayed,
+        "backlog_delayed": hub.jobs.queue.backlog.delayed,
         "events_last": await hub.store.read(event_rows.last_event),
-        "reports_foreign": hub.odd_reports[odd_reports.FOREIGN],
-        "reports_conflicting": hub.odd_reports[odd_reports.CONFLICT],
+        "reports_foreign": hub.settlement.odd_reports[odd_reports.FOREIGN],
+        "reports_conflicting": hub.settlement.odd_reports[odd_reports.CONFLICT],
     }
 
 
 async def signed_in_before(hub: Hub) -> bool:
     """Whether any person ever has. Once true, it stays true."""
-    if not hub.signed_in_before:
-        hub.signed_in_before = await hub.store.read(vital_rows.anybody_signed_in)
-    return hub.signed_in_before
+    if not hub.identity.signed_in_before:
+        hub.identity.signed_in_before = await hub.store.read(vital_rows.anybody_signed_in)
+    return hub.identity.signed_in_before
 
 
 async def enrolled(hub: Hub) -> int:
@@ -66,7 +68,7 @@ async def enrolled(hub: Hub) -> int:
 async def counts(hub: Hub) -> dict[str, int]:
     states = await hub.store.read(job_rows.count_states)
     return {
-        "nodes": len(hub.registry),
+        "nodes": len(hub.nodes.registry),
         "waiting": states.get("queued", 0),
         "running": states.get("leased", 0) + states.get("running", 0),
     }

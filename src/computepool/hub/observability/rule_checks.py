@@ -12,7 +12,6 @@ from computepool.hub.identity.access import Principal
 from computepool.hub.observability import invariants
 from computepool.hub.observability.consistency import jobs as consistency
 from computepool.hub.observability.invariants import RuleResult
-from computepool.hub.threads import in_thread
 from computepool.protocol.health import CheckView, RuleView
 
 logger = logging.getLogger(__name__)
@@ -21,21 +20,21 @@ TOPIC = "check"
 
 async def start(hub: Hub, admin: Principal) -> CheckView:
     """Begins, and answers at once; while one is under way there is no second."""
-    if hub.check.state == "running":
-        return hub.check
+    if hub.observability.check.state == "running":
+        return hub.observability.check
     waiting = [
         RuleView(rule=rule, kind=invariants.kind_of(rule), state="waiting") for rule in invariants.RULES
     ]
-    hub.check = CheckView(
+    hub.observability.check = CheckView(
         state="running",
         sentence="The rules are being checked.",
         started_at_ms=hub.now_ms(),
         asked_by=admin.account_id,
         rules=waiting,
     )
-    hub.tasks.add(task := asyncio.create_task(_run(hub, admin.account_id)))
-    task.add_done_callback(hub.tasks.discard)
-    return hub.check
+    hub.process.tasks.add(task := asyncio.create_task(_run(hub, admin.account_id)))
+    task.add_done_callback(hub.process.tasks.discard)
+    return hub.observability.check
 
 
 async def last(hub: Hub, *, wait_ms: int) -> CheckView:
@@ -44,16 +43,16 @@ async def last(hub: Hub, *, wait_ms: int) -> CheckView:
     while True:
         with hub.signals.watch(TOPIC) as watch:
             left_ms = deadline_ms - hub.now_ms()
-            if hub.check.state != "running" or left_ms <= 0 or hub.stopping:
-                return hub.check
+            if hub.observability.check.state != "running" or left_ms <= 0 or hub.process.stopping:
+                return hub.observability.check
             await watch.wait(left_ms / 1000)
 
 
 async def _run(hub: Hub, asked_by: str) -> None:
     try:
-        await in_thread(hub, _look, hub, asyncio.get_running_loop())
-        broken = [rule for rule in hub.check.rules if rule.state == "broken"]
-        count = len(hub.check.rules)
+        await hub.process.in_thread(_look, hub, asyncio.get_running_loop())
+        broken = [rule for rule in hub.observability.check.rules if rule.state == "broken"]
+        count = len(hub.observability.check.rules)
         sentence = f"All {count} rules hold." if not broken else f"{len(broken)} of {count} rules are broken."
         await hub.store.write(lambda tx: _tell(tx, asked_by, sentence, broken=broken))
         _end(hub, state="done", sentence=sentence, broken=len(broken))
@@ -65,7 +64,9 @@ async def _run(hub: Hub, asked_by: str) -> None:
 
 
 def _end(hub: Hub, **said: object) -> None:
-    hub.check = hub.check.model_copy(update={"finished_at_ms": hub.now_ms(), **said})
+    hub.observability.check = hub.observability.check.model_copy(
+        update={"finished_at_ms": hub.now_ms(), **said}
+    )
 
 
 def _tell(tx: Tx, asked_by: str, sentence: str, *, broken: list[RuleView]) -> None:
@@ -84,10 +85,12 @@ def _look(hub: Hub, loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _note(hub: Hub, place: int, seen: RuleView) -> None:
-    rules = [*hub.check.rules]
+    rules = [*hub.observability.check.rules]
     rules[place] = seen
     broken = sum(rule.state == "broken" for rule in rules)
-    hub.check = hub.check.model_copy(update={"rules": rules, "done": place + 1, "broken": broken})
+    hub.observability.check = hub.observability.check.model_copy(
+        update={"rules": rules, "done": place + 1, "broken": broken}
+    )
 
 
 def _view(verdict: RuleResult, *, took_ms: int) -> RuleView:

@@ -7,8 +7,8 @@ import asyncio
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Commit
 from computepool.hub.identity import hub_keys
+from computepool.hub.identity.authenticator import KEYS_TOPIC
 from computepool.hub.identity.hub_keys import SIGNING_TOPIC
-from computepool.hub.identity.sign_in import KEYS_TOPIC, Authenticator
 from computepool.hub.jobs.quotas import QUOTAS_TOPIC
 from computepool.hub.money import prices
 from computepool.hub.money.prices import PRICES_TOPIC
@@ -21,7 +21,7 @@ _NODE = "node:"
 _FOLLOWED = frozenset({"queue", PRICES_TOPIC, SIGNING_TOPIC, _ANYTHING})
 
 
-def follow_commit(hub: Hub, authenticator: Authenticator, commit: Commit) -> None:
+def follow_commit(hub: Hub, commit: Commit) -> None:
     """After each commit of this hub's own."""
     topics = commit.topics
     hub.signals.fire(topics)
@@ -30,10 +30,10 @@ def follow_commit(hub: Hub, authenticator: Authenticator, commit: Commit) -> Non
     if commit.submitters:
         submitter_reputation.follow(hub, commit.submitters)
     if KEYS_TOPIC in topics:
-        authenticator.forget()
+        hub.identity.authenticator.forget()
     if QUOTAS_TOPIC in topics:
-        hub.uses.clear()
-        hub.kept.clear()
+        hub.jobs.quota_uses.clear()
+        hub.artifacts.usage.clear()
     if HOMES_TOPIC in topics:
         group_homes.follow(hub, topics)
 
@@ -41,8 +41,8 @@ def follow_commit(hub: Hub, authenticator: Authenticator, commit: Commit) -> Non
 class OtherHubs:
     """Collects what was heard and works through it at its own pace: a burst of notifications is one round of work."""
 
-    def __init__(self, hub: Hub, authenticator: Authenticator) -> None:
-        self._hub, self._authenticator = hub, authenticator
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
         self._heard: set[str] = set()
         self._wanted = asyncio.Event()
 
@@ -52,10 +52,10 @@ class OtherHubs:
         else:
             self._hub.signals.fire(topics)
         if KEYS_TOPIC in topics or _ANYTHING in topics:
-            self._authenticator.forget()
+            self._hub.identity.authenticator.forget()
         if QUOTAS_TOPIC in topics or _ANYTHING in topics:
-            self._hub.uses.clear()
-            self._hub.kept.clear()
+            self._hub.jobs.quota_uses.clear()
+            self._hub.artifacts.usage.clear()
         if HOMES_TOPIC in topics or _ANYTHING in topics:
             group_homes.follow(self._hub, None if _ANYTHING in topics else topics)
         self._heard |= {topic for topic in topics if topic in _FOLLOWED or topic.startswith(_NODE)}
@@ -81,9 +81,9 @@ class OtherHubs:
         if SIGNING_TOPIC in topics or _ANYTHING in topics:
             await hub_keys.reload(self._hub)
         if "queue" in topics or _ANYTHING in topics:
-            await self._hub.queue.load()
-        here = {session.node_id for session in self._hub.registry.sessions}
+            await self._hub.jobs.queue.load()
+        here = {session.node_id for session in self._hub.nodes.registry.sessions}
         named = {topic.removeprefix(_NODE) for topic in topics if topic.startswith(_NODE)}
         for node_id in sorted(here if _ANYTHING in topics else here & named):
             await nodes.reconcile(self._hub, node_id)
-        self._hub.queue.kick()
+        self._hub.jobs.queue.kick()

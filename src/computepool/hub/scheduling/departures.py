@@ -8,8 +8,8 @@ from computepool.core.jobs.lifecycle import Reason
 from computepool.core.resources import NodeState
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
+from computepool.hub.identity import authenticator
 from computepool.hub.identity import rows as account_rows
-from computepool.hub.identity import sign_in
 from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs.transitions import Settlement
@@ -71,5 +71,5 @@ def _remove(
             before=row.state,
             after=NodeState.REVOKED.value,
         )
-    tx.touch(f"node:{node_id}", "events", sign_in.KEYS_TOPIC)
+    tx.touch(f"node:{node_id}", "events", authenticator.KEYS_TOPIC)
     return settlement

@@ -64,7 +64,7 @@ class _Place:
 class Dispatcher:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._queue, self._backlog = hub.queue, hub.queue.backlog
+        self._queue, self._backlog = hub.jobs.queue, hub.jobs.queue.backlog
         self._lanes: dict[str, Lane] = {}  #: short-job lanes that may be topped up
         share = hub.settings.explore_share
         seed = int.from_bytes(hub.clock.entropy(8), "big")
@@ -72,7 +72,7 @@ class Dispatcher:
 
     def _depth(self, digest: str) -> int:
         """How many such jobs one lane may hold: one until we know them, then as many as fit the named amount of work."""
-        known_ms = self._hub.run_lengths.of(digest)
+        known_ms = self._hub.jobs.run_lengths.of(digest)
         if known_ms is None:
             return 1
         settings = self._hub.settings
@@ -86,7 +86,7 @@ class Dispatcher:
 
     async def round(self) -> bool:
         """Place what can be placed. True when another round may place more."""
-        async with self._hub.placing:
+        async with self._queue.placing:
             return await self._place()
 
     async def _place(self) -> bool:
@@ -94,13 +94,13 @@ class Dispatcher:
         self._backlog.release_due(hub.now_ms())
         places = self._new_lanes() + self._top_up()
         if not places:
-            return self._backlog.unfinished(hub.registry.fleet)
+            return self._backlog.unfinished(hub.nodes.registry.fleet)
         try:
             leased, kept = await hub.store.write(
                 partial(
                     _lease,
                     attempts={place.job_id: place.attempt() for place in places},
-                    lease_ms=hub.registry.lease_ms,
+                    lease_ms=hub.nodes.registry.lease_ms,
                 )
             )
         except Exception:
@@ -112,19 +112,19 @@ class Dispatcher:
     def _new_lanes(self) -> list[_Place]:
         places: list[_Place] = []
         for job_id, placement in self._backlog.take(
-            self._hub.registry.fleet, self._hub.settings.dispatch_batch_max, self._explorer
+            self._hub.nodes.registry.fleet, self._hub.settings.dispatch_batch_max, self._explorer
         ):
             lane = Lane(
-                id=f"{self._hub.hub_id}-{next(self._hub.registry.lane_numbers)}",
+                id=f"{self._hub.process.hub_id}-{next(self._hub.nodes.registry.lane_numbers)}",
                 node_id=placement.node_id,
-                owner=self._hub.registry.fleet.profile(placement.node_id).owner,
+                owner=self._hub.nodes.registry.fleet.profile(placement.node_id).owner,
                 shape=self._backlog.shape_of(job_id),
                 reservation=placement.reservation,
                 since_ms=self._hub.now_ms(),
             )
             offer, newcomer = self._offer(lane), self._pays_dues(lane)
             if newcomer or lane.shape.avoid_owners:  # what makes a record: dues, and checks
-                lane.narrow = not chosen_by_pool(self._hub.registry.fleet, lane.shape)
+                lane.narrow = not chosen_by_pool(self._hub.nodes.registry.fleet, lane.shape)
             places.append(_Place(job_id, lane, offer))
             # A lane counts as one job in what its owner may hold: all of it together is paid for its time alone.
             depth = 1 if newcomer else self._depth(self._queue.spec_of(job_id))
@@ -156,20 +156,20 @@ class Dispatcher:
 
     def _pays_dues(self, lane: Lane) -> bool:
         """A newcomer gets the jobs of others one by one, however short they are: it may lose all that it holds."""
-        fleet = self._hub.registry.fleet
+        fleet = self._hub.nodes.registry.fleet
         return fleet.owes_dues(lane.node_id) and fleet.profile(lane.node_id).owner != lane.shape.account
 
     def _offer(self, lane: Lane) -> Offer:
         """The price of this moment, fixed for the attempts that are leased at it."""
-        return self._hub.market.offer(lane.shape, self._hub.registry.fleet.profile(lane.node_id))
+        return self._hub.money.market.offer(lane.shape, self._hub.nodes.registry.fleet.profile(lane.node_id))
 
     def _still_agreed(self, lane: Lane) -> bool:
-        fleet = self._hub.registry.fleet
+        fleet = self._hub.nodes.registry.fleet
         row = fleet.row_of(lane.node_id)
         return row is None or still_agreed(fleet, lane.shape, row)
 
     def _recent_spec(self, lane: Lane) -> str:
-        session = self._hub.registry.get(lane.node_id)
+        session = self._hub.nodes.registry.get(lane.node_id)
         attempt_id = next(iter(lane.attempts))
         attempt = session.attempts.get(attempt_id) if session is not None else None
         return attempt.grant.spec if attempt is not None else ""
@@ -177,7 +177,7 @@ class Dispatcher:
     def _wanted_by_others(self, lane: Lane, waiting: Mapping[Shape, int]) -> bool:
         if len(waiting) > _SHAPES_COMPARED_MAX:
             return True
-        fleet = self._hub.registry.fleet
+        fleet = self._hub.nodes.registry.fleet
         row = fleet.row_of(lane.node_id)
         if row is None or not fleet.is_available(lane.node_id):
             return True
@@ -190,7 +190,7 @@ class Dispatcher:
         self, places: Sequence[_Place], leased: dict[str, LeasedJob], kept: dict[str, CheckpointRow]
     ) -> None:
         """Leased attempts go to their nodes; a job that another hub took simply leaves our backlog."""
-        registry, now_ms = self._hub.registry, self._hub.now_ms()
+        registry, now_ms = self._hub.nodes.registry, self._hub.now_ms()
         woken = set()
         for place in places:
             self._queue.placed(place.job_id)
@@ -221,7 +221,7 @@ class Dispatcher:
     def _close_unused(self, places: Sequence[_Place]) -> None:
         for lane in {place.lane.id: place.lane for place in places}.values():
             if not lane.attempts:
-                self._hub.registry.close_lane(lane)
+                self._hub.nodes.registry.close_lane(lane)
                 self._lanes.pop(lane.id, None)
 
 

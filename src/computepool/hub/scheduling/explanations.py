@@ -41,19 +41,19 @@ async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
         )
     if job.status == views.COMPARING:
         return _plain(hub, job, job.status)
-    ready_at_ms = hub.queue.backlog.ready_at_ms(job_id)
+    ready_at_ms = hub.jobs.queue.backlog.ready_at_ms(job_id)
     if ready_at_ms is not None and ready_at_ms > hub.now_ms():
         wait_s = (ready_at_ms - hub.now_ms()) / 1000
         return _plain(hub, job, f"{job.status.capitalize()}; the next try starts in {wait_s:.0f} s.")
     requirements = job.spec.requirements()
     shape = (
-        hub.queue.backlog.shape_of(job_id)
-        if job_id in hub.queue.backlog
+        hub.jobs.queue.backlog.shape_of(job_id)
+        if job_id in hub.jobs.queue.backlog
         else shape_of(requirements, job.account_id)
     )
-    shape = explain.without_moot_price(hub.registry.fleet, shape)
+    shape = explain.without_moot_price(hub.nodes.registry.fleet, shape)
     if job.reason is Reason.VERIFYING:
-        said = _why(hub, explain.explain(hub.registry.fleet, shape))
+        said = _why(hub, explain.explain(hub.nodes.registry.fleet, shape))
         said = said.model_copy(update={"sentence": await _verifying(hub, job), "unsatisfiable": False})
     else:
         said = _why(hub, await feasibility.explanation(hub, shape))
@@ -62,7 +62,7 @@ async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
             "job_id": job_id,
             "state": job.state,
             "reason": job.reason.value,
-            "ahead": hub.queue.backlog.position(job_id),
+            "ahead": hub.jobs.queue.backlog.position(job_id),
         }
     )
 
@@ -84,15 +84,15 @@ def of_queued(hub: Hub, job_ids: Iterable[str]) -> dict[str, str]:
     known: dict[Shape, explain.Explanation] = {}
     found: dict[str, str] = {}
     for job_id in job_ids:
-        if job_id not in hub.queue.backlog or hub.queue.backlog.ready_at_ms(job_id) is not None:
+        if job_id not in hub.jobs.queue.backlog or hub.jobs.queue.backlog.ready_at_ms(job_id) is not None:
             continue
-        shape = hub.queue.backlog.shape_of(job_id)
+        shape = hub.jobs.queue.backlog.shape_of(job_id)
         if shape.avoid_owners:
             continue  # a result is there, and waits for somebody to confirm it: its status says so
         if shape not in known:
             if len(known) == _KINDS_MAX:
                 continue
-            fleet = hub.registry.fleet
+            fleet = hub.nodes.registry.fleet
             known[shape] = explain.explain(fleet, explain.without_moot_price(fleet, shape))
         if not known[shape].eligible_now:
             found[job_id] = known[shape].sentence
@@ -111,7 +111,7 @@ def _plain(hub: Hub, job: JobDetail, sentence: str) -> WhyView:
         state=job.state,
         reason=job.reason.value,
         sentence=text if text.endswith(".") else f"{text}.",
-        nodes=len(hub.registry),
+        nodes=len(hub.nodes.registry),
         eligible_now=0,
     )
 
@@ -149,7 +149,7 @@ async def preview(hub: Hub, principal: Principal, request: PreviewRequest) -> Pr
         timeout_s=request.timeout_s,
     )
     shape = shape_of(wanted, principal.account_id)
-    fleet = hub.registry.fleet
+    fleet = hub.nodes.registry.fleet
     return PreviewView(
         why=_why(hub, explain.explain(fleet, shape)),
         hosts=[

@@ -24,7 +24,7 @@ async def warning(hub: Hub, wanted: Requirements, account: str, *, refuse: bool)
 
     Raises Conflict where such jobs are to be refused: not while a node that could run them is away, or nobody is here.
     """
-    if hub.ceilings.is_possible(hub.registry.fleet, wanted, account=account, now_ms=hub.now_ms()):
+    if hub.money.ceilings.is_possible(hub.nodes.registry.fleet, wanted, account=account, now_ms=hub.now_ms()):
         return ""
     found = await explanation(hub, shape_of(wanted, account))
     if refuse and found.unsatisfiable:
@@ -34,7 +34,7 @@ async def warning(hub: Hub, wanted: Requirements, account: str, *, refuse: bool)
 
 async def explanation(hub: Hub, shape: Shape) -> Explanation:
     """As `explain` has it, but a node that is away and could run it is named."""
-    found = explain.explain(hub.registry.fleet, shape)
+    found = explain.explain(hub.nodes.registry.fleet, shape)
     away = "" if found.able else await _away(hub, shape)
     if not away:
         return found

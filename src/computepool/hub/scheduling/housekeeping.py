@@ -6,7 +6,6 @@ from computepool.hub.artifacts import garbage_collection
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.identity import rows as account_rows
-from computepool.hub.identity.sign_in import Authenticator
 from computepool.hub.nodes import known_nodes
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.notifications import rows as webhook_rows
@@ -14,8 +13,8 @@ from computepool.hub.notifications import rows as webhook_rows
 
 async def drop_silent(hub: Hub) -> None:
     """Suspect, then offline by silence. Its attempts are taken back when their leases end, which is no earlier."""
-    hub.registry.doubt_quiet(hub.now_ms())
-    lost = hub.registry.silent(hub.now_ms())
+    hub.nodes.registry.doubt_quiet(hub.now_ms())
+    lost = hub.nodes.registry.silent(hub.now_ms())
     if not lost:
         return
 
@@ -29,15 +28,15 @@ async def drop_silent(hub: Hub) -> None:
         tx.touch("events")
 
     await hub.store.write(unit)
-    still = {id(session) for session in hub.registry.silent(hub.now_ms())}
+    still = {id(session) for session in hub.nodes.registry.silent(hub.now_ms())}
     for session in lost:
         if id(session) in still:  # the store may have taken its time, and the node spoken since
-            hub.registry.on_node_lost(session.node_id)
+            hub.nodes.registry.on_node_lost(session.node_id)
     await known_nodes.refresh(hub)  # they may still come back to confirm a result
 
 
-async def note_key_use(hub: Hub, authenticator: Authenticator) -> None:
-    used = authenticator.take_used()
+async def note_key_use(hub: Hub) -> None:
+    used = hub.identity.authenticator.take_used()
     if used:
         await hub.store.write(lambda tx: account_rows.touch_keys(tx, used))
 

@@ -27,8 +27,8 @@ HUB_BEAT_MS = 10_000
 
 async def on_boot(hub: Hub) -> None:
     """Nobody loses a lease because the hub was away, unless another hub was there all the time."""
-    grace_ms = hub.registry.rules.boot_grace_ms(hub.registry.interval_ms)
-    hub_id, address = hub.hub_id, hub.settings.address
+    grace_ms = hub.nodes.registry.rules.boot_grace_ms(hub.nodes.registry.interval_ms)
+    hub_id, address = hub.process.hub_id, hub.settings.address
 
     def unit(tx: Tx) -> None:
         others = account_rows.other_hubs(tx.connection, hub_id=hub_id, since_ms=tx.now_ms - _HUB_FRESH_MS)
@@ -40,12 +40,14 @@ async def on_boot(hub: Hub) -> None:
 
 
 async def beat(hub: Hub) -> None:
-    await hub.store.write(partial(account_rows.beat_hub, hub_id=hub.hub_id, address=hub.settings.address))
+    await hub.store.write(
+        partial(account_rows.beat_hub, hub_id=hub.process.hub_id, address=hub.settings.address)
+    )
 
 
 async def note_seen(hub: Hub) -> None:
     """The store learns now and then who is here: other hubs and people ask it."""
-    seen = {session.node_id: session.seen_ms for session in hub.registry.sessions}
+    seen = {session.node_id: session.seen_ms for session in hub.nodes.registry.sessions}
     await hub.store.write(lambda tx: node_rows.touch_nodes(tx, seen))
 
 
@@ -54,22 +56,22 @@ async def renew(hub: Hub) -> None:
     now_ms = hub.now_ms()
     by_node = [
         (session.node_id, session.seen_ms, _still_allowed(hub, session, now_ms))
-        for session in hub.registry.sessions
+        for session in hub.nodes.registry.sessions
         if session.attempts
     ]
     for start in range(0, len(by_node), _BATCH):
         part = by_node[start : start + _BATCH]
-        dead = await hub.store.write(partial(_renew, part=part, lease_ms=hub.registry.lease_ms))
+        dead = await hub.store.write(partial(_renew, part=part, lease_ms=hub.nodes.registry.lease_ms))
         for node_id, attempt_id in dead:
-            hub.registry.cancel(node_id, attempt_id)
+            hub.nodes.registry.cancel(node_id, attempt_id)
 
 
 def _still_allowed(hub: Hub, session: NodeSession, now_ms: int) -> list[str]:
     """A node that does not stop a job at its time limit gets no more time: the lease runs out, and the job goes elsewhere."""
-    slack_ms = 2 * hub.registry.lease_ms
+    slack_ms = 2 * hub.nodes.registry.lease_ms
     allowed = []
     for attempt in session.attempts.values():
-        known = hub.specs.peek(attempt.grant.spec)
+        known = hub.jobs.specs.peek(attempt.grant.spec)
         limit_ms = None if known is None else known.spec.timeout_s * 1000 + slack_ms
         if limit_ms is None or now_ms - attempt.since_ms <= limit_ms:
             allowed.append(attempt.id)
@@ -120,10 +122,10 @@ async def expire_overdue(hub: Hub) -> None:
 
 def _spoken_for(hub: Hub, now_ms: int) -> set[str]:
     """Held by nodes that spoke within a lease. What they were told holds, also where the store has yet to hear of it."""
-    silent_ms = now_ms - hub.registry.lease_ms
+    silent_ms = now_ms - hub.nodes.registry.lease_ms
     return {
         attempt_id
-        for session in hub.registry.sessions
+        for session in hub.nodes.registry.sessions
         if session.attempts and session.seen_ms >= silent_ms
         for attempt_id in _still_allowed(hub, session, now_ms)
     }
@@ -195,7 +197,10 @@ def _expire_jobs(
 
 async def on_stop(hub: Hub) -> None:
     """A hub that stops on purpose says so, and whom it heard last: others need not wait to miss it."""
-    seen, hub_id = {session.node_id: session.seen_ms for session in hub.registry.sessions}, hub.hub_id
+    seen, hub_id = (
+        {session.node_id: session.seen_ms for session in hub.nodes.registry.sessions},
+        hub.process.hub_id,
+    )
 
     def unit(tx: Tx) -> None:
         node_rows.touch_nodes(tx, seen)

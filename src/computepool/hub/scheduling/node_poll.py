@@ -39,7 +39,7 @@ _TOKEN_LIFE_S = 24 * 3600
 
 async def next_(hub: Hub, node: NodePrincipal, request: NextRequest, *, poll: bool = True) -> NextReply:
     """Heartbeat, renewal and claim in one. A poll parks while there is nothing to say; a heartbeat only renews."""
-    session = hub.registry.get(node.node_id)
+    session = hub.nodes.registry.get(node.node_id)
     if session is None or session.boot_id != request.boot_id or request.profile is not None:
         if request.profile is None:
             return _reply(hub, None, reregister=True)
@@ -49,9 +49,9 @@ async def next_(hub: Hub, node: NodePrincipal, request: NextRequest, *, poll: bo
     if poll and not request.claim:
         # It may be this node's last word: what was chosen for it before it said so is told now, or nobody runs it
         # until its lease ends.
-        async with hub.placing:
+        async with hub.jobs.queue.placing:
             pass
-    quiet = not _has_news(session) and not hub.stopping
+    quiet = not _has_news(session) and not hub.process.stopping
     if poll and request.wait_ms and quiet and session.polls == mine:
         await _park(hub, session, request.wait_ms)
         if session.state is NodeState.REVOKED:
@@ -64,7 +64,7 @@ async def next_(hub: Hub, node: NodePrincipal, request: NextRequest, *, poll: bo
     if poll and request.stopping:
         await own_node.stop(hub, session)
     if request.profile is not None:
-        hub.queue.kick()
+        hub.jobs.queue.kick()
     return reply
 
 
@@ -86,7 +86,7 @@ def _hear(hub: Hub, session: NodeSession, request: NextRequest, *, poll: bool) -
         session.state is NodeState.ACTIVE
     ):  # else it does as it was told here, which says nothing of its own wish
         session.claims = request.claim
-    hub.registry.refresh(session, now_ms)
+    hub.nodes.registry.refresh(session, now_ms)
     waiting = set(session.outgoing)
     for attempt in session.attempts.values():
         if attempt.delivered and attempt.id not in holding and attempt.id not in waiting:
@@ -105,7 +105,7 @@ async def _park(hub: Hub, session: NodeSession, wait_ms: int) -> None:
     """Until there is news, the time is over, or a newer poll of the same node came."""
     session.waiter = asyncio.get_running_loop().create_future()
     waiter = session.waiter
-    timeout_s = min(wait_ms, hub.registry.interval_ms) / 1000
+    timeout_s = min(wait_ms, hub.nodes.registry.interval_ms) / 1000
     timer = asyncio.get_running_loop().call_later(timeout_s, _time_over, waiter)
     try:
         await waiter
@@ -153,12 +153,12 @@ async def _arrive(hub: Hub, node: NodePrincipal, request: NextRequest, *, profil
         return row, live, checkpoints.adopted(tx.connection, live), settlement, truth
 
     row, live, kept, settlement, truth = await write(hub, unit)
-    specs = await hub.specs.load({attempt.spec_digest for attempt in live})
-    known = hub.registry.get(node.node_id)
+    specs = await hub.jobs.specs.load({attempt.spec_digest for attempt in live})
+    known = hub.nodes.registry.get(node.node_id)
     if known is not None and known.boot_id != request.boot_id:
-        hub.registry.on_node_lost(node.node_id)
+        hub.nodes.registry.on_node_lost(node.node_id)
         known = None
-    session = hub.registry.on_node_seen(
+    session = hub.nodes.registry.on_node_seen(
         profile.node_profile(node_id=node.node_id, owner=row.account_id),
         boot_id=request.boot_id,
         state=NodeState(row.state),
@@ -217,10 +217,10 @@ def _adopt(
                 own=attempt.shown_account == owner,
             )
             since_ms = attempt.lane_since_ms or attempt.leased_at_ms
-            lanes[attempt.lane] = hub.registry.adopt_lane(
+            lanes[attempt.lane] = hub.nodes.registry.adopt_lane(
                 session.node_id, attempt.lane, shape=shape, since_ms=since_ms
             )
-        hub.registry.hold(
+        hub.nodes.registry.hold(
             session,
             lanes[attempt.lane],
             grant_of(
@@ -285,7 +285,7 @@ def _write_running(tx: Tx, started: list[str], progress: dict[str, float]) -> No
 def _reply(
     hub: Hub, session: NodeSession | None, *, deliver: bool = False, reregister: bool = False
 ) -> NextReply:
-    registry = hub.registry
+    registry = hub.nodes.registry
     interval_ms = registry.interval_ms
     base = {
         "interval_ms": interval_ms,
@@ -329,7 +329,7 @@ def _granted(hub: Hub, node_id: str, grants: list[Grant]) -> dict[str, Any]:
         expires_s=now_s + _TOKEN_LIFE_S,
     )
     specs = {
-        known.digest: known.body for grant in grants if (known := hub.specs.peek(grant.spec)) is not None
+        known.digest: known.body for grant in grants if (known := hub.jobs.specs.peek(grant.spec)) is not None
     }
-    signed = sign_job_token(token, key=hub.secrets.signing_key, kid=hub.secrets.kid)
+    signed = sign_job_token(token, key=hub.identity.secrets.signing_key, kid=hub.identity.secrets.kid)
     return {"grants": grants, "specs": specs, "token": signed}

@@ -21,16 +21,16 @@ _SHAPES_SHOWN = 50
 
 async def queue(hub: Hub, principal: Principal) -> QueueView:
     """Jobs are shown to their submitter and to admins only; others' count in the numbers."""
-    shown = {session.node_id: _visible(session, principal) for session in hub.registry.sessions}
+    shown = {session.node_id: _visible(session, principal) for session in hub.nodes.registry.sessions}
     wanted = [attempt.job_id for attempts in shown.values() for attempt in attempts][:_ROWS_READ]
     rows = await hub.store.read(lambda connection: job_rows.get_jobs(connection, wanted)) if wanted else []
     jobs = {row.id: row for row in rows}
     return QueueView(
-        queued=len(hub.queue.backlog) - hub.queue.backlog.delayed,
-        delayed=hub.queue.backlog.delayed,
+        queued=len(hub.jobs.queue.backlog) - hub.jobs.queue.backlog.delayed,
+        delayed=hub.jobs.queue.backlog.delayed,
         nodes=[
             _row(hub, session, shown[session.node_id], jobs=jobs)
-            for session in hub.registry.sessions
+            for session in hub.nodes.registry.sessions
             if session.node_id in shown
         ],
         waiting=_waiting(hub, principal),
@@ -50,10 +50,10 @@ def _visible(session: NodeSession, principal: Principal) -> list[LiveAttempt]:
 
 
 def _row(hub: Hub, session: NodeSession, shown: list[LiveAttempt], *, jobs: dict[str, JobRow]) -> QueueRow:
-    free = hub.registry.fleet.free(session.node_id)
+    free = hub.nodes.registry.fleet.free(session.node_id)
     profile, capacity = session.profile, session.profile.capacity
     running = sum(1 for attempt in session.attempts.values() if attempt.running)
-    status = hub.registry.status(session, hub.now_ms())
+    status = hub.nodes.registry.status(session, hub.now_ms())
     return QueueRow(
         node_id=session.node_id,
         name=profile.name,
@@ -109,7 +109,7 @@ def _together(attempts: Iterable[LiveAttempt]) -> LoadView:
 def _waiting(hub: Hub, principal: Principal) -> list[WaitingRow]:
     shapes = {
         shape: count
-        for shape, count in hub.queue.backlog.shapes().items()
+        for shape, count in hub.jobs.queue.backlog.shapes().items()
         if principal.is_admin or shape.account == principal.account_id
     }
     most = sorted(shapes.items(), key=lambda item: -item[1])[:_SHAPES_SHOWN]
@@ -118,10 +118,10 @@ def _waiting(hub: Hub, principal: Principal) -> list[WaitingRow]:
 
 
 def _waiting_row(hub: Hub, shape: Shape, count: int) -> WaitingRow:
-    fleet = hub.registry.fleet
+    fleet = hub.nodes.registry.fleet
     found = explain.explain(fleet, explain.without_moot_price(fleet, shape))
     return WaitingRow(
-        needs=gate_messages.describe(explain.named(hub.registry.fleet, shape).requirements),
+        needs=gate_messages.describe(explain.named(hub.nodes.registry.fleet, shape).requirements),
         queued=count,
         able=found.able,
         sentence=found.sentence,

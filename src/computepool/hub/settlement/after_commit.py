@@ -14,7 +14,7 @@ from computepool.protocol.nodes.nodes import Report
 async def follow(hub: Hub, settlement: Settlement) -> None:
     if settlement is NOTHING:
         return
-    registry, queue = hub.registry, hub.queue
+    registry, queue = hub.nodes.registry, hub.jobs.queue
     for node_id, attempt_id in settlement.over:
         registry.drop(node_id, attempt_id)
     for job_id in settlement.finished:
@@ -24,11 +24,11 @@ async def follow(hub: Hub, settlement: Settlement) -> None:
     for node_id, until_ms in settlement.resting.items():
         registry.rest(node_id, until_ms, now_ms=hub.now_ms())
     if settlement.varying:  # else a copy for nothing
-        hub.varying |= settlement.varying
+        hub.settlement.varying |= settlement.varying
     for program, owners in settlement.ties:
-        hub.ties = hub.ties.note(program, owners)
+        hub.settlement.ties = hub.settlement.ties.note(program, owners)
     for digest, run in settlement.timed:
-        hub.run_times = hub.run_times.note(digest, run)
+        hub.settlement.run_times = hub.settlement.run_times.note(digest, run)
     storage_quota.follow(hub, settlement.storage)
     if settlement.requeued:
         await queue.requeue(settlement.requeued)
@@ -37,8 +37,8 @@ async def follow(hub: Hub, settlement: Settlement) -> None:
 
 def learn(hub: Hub, node_id: str, reports: Sequence[Report]) -> None:
     """How long such jobs run, while it is known what the node holds."""
-    session = hub.registry.get(node_id)
+    session = hub.nodes.registry.get(node_id)
     for report in reports:
         attempt = session.attempts.get(report.attempt_id) if session is not None else None
         if attempt is not None and report.reason is Reason.COMPLETED:
-            hub.run_lengths.learn(attempt.grant.spec, float(report.ran_ms))
+            hub.jobs.run_lengths.learn(attempt.grant.spec, float(report.ran_ms))

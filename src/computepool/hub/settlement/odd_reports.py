@@ -25,11 +25,11 @@ async def note(hub: Hub, node: NodePrincipal, odd: Sequence[Odd]) -> None:
     """One event a kind, node and `odd_report_event_s`; the counters miss nothing."""
     now_ms, every_ms = hub.now_ms(), round(hub.settings.odd_report_event_s * 1000)
     for action, count in Counter(action for action, _ in odd).items():
-        hub.odd_reports[action] += count
-        told_ms = hub.odd_reports_told.get((node.node_id, action))
+        hub.settlement.odd_reports[action] += count
+        told_ms = hub.settlement.odd_reports_told.get((node.node_id, action))
         if told_ms is not None and now_ms - told_ms < every_ms:
             continue
-        hub.odd_reports_told[node.node_id, action] = now_ms  # before anything is waited for
+        hub.settlement.odd_reports_told[node.node_id, action] = now_ms  # before anything is waited for
         first = next(attempt for kind, attempt in odd if kind == action)
         logger.warning("%s: %d from node %s, such as %s", action, count, node.node_id, first)
         event = {"action": action, "attempt_id": first, "data": json.dumps({"reports": count})}

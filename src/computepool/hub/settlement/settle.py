@@ -27,7 +27,7 @@ from computepool.hub.artifacts import storage_quota
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.groups import rows as group_rows
-from computepool.hub.identity import sign_in
+from computepool.hub.identity import authenticator
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.jobs import attempt_rows, transitions
 from computepool.hub.jobs import rows as job_rows
@@ -76,7 +76,7 @@ class SettledReports:
 
 
 async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> CompleteReply:
-    if not sign_in.signed_by_node(node, request.signature, request.signed_text()):
+    if not authenticator.signed_by_node(node, request.signature, request.signed_text()):
         raise Forbidden("The reports are not signed with this node's key.")
     await usage.observe(hub, node.node_id, request.reports)
     jitter = hub.clock.entropy(1)[0] / 256

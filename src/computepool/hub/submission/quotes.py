@@ -52,17 +52,17 @@ async def terms(
     Where it names a node of the submitter's own it costs nothing, and a ceiling of 0 keeps it from all others,
     whatever becomes of it: it moves only between own nodes, and who submits it again agrees to new terms.
     """
-    fleet, now_ms = hub.registry.fleet, hub.now_ms()
+    fleet, now_ms = hub.nodes.registry.fleet, hub.now_ms()
     if await hosts.is_own(hub, account, wanted.node):
         ceiling = 0
     elif max_price is not None:
         ceiling = max_price
     else:
-        ceiling = hub.ceilings.find(fleet, hub.market, wanted, account=account, now_ms=now_ms)
+        ceiling = hub.money.ceilings.find(fleet, hub.money.market, wanted, account=account, now_ms=now_ms)
     agreed = core_terms.agree(
         ceiling=ceiling, timeout_ms=math.ceil(timeout_s * 1000), items=items, budget=budget, policy=policy
     )
-    own_node = hub.ceilings.has_own(fleet, wanted, account=account, now_ms=now_ms)
+    own_node = hub.money.ceilings.has_own(fleet, wanted, account=account, now_ms=now_ms)
     return replace(agreed, own_node=own_node)
 
 
@@ -91,13 +91,13 @@ async def quote(hub: Hub, principal: Principal, request: QuoteRequest) -> QuoteV
         policy=verification.policy(request.verify, request.confidence, hub.settings),
     )
     shape = shape_of(wanted, account, ceiling=agreed.ceiling)
-    seen = outlook(hub.registry.fleet, hub.market, shape)
+    seen = outlook(hub.nodes.registry.fleet, hub.money.market, shape)
     reason = "" if seen.able else (await feasibility.explanation(hub, shape)).sentence
     zones = sorted({(stand.offer.zone.tier, stand.offer.zone.region) for stand in seen.stands})
     history = await hub.store.read(
         lambda connection: _look_back(hub, connection, account, request=request, zones=zones)
     )
-    view = _view(hub.market.table, request, agreed, seen=seen, history=history)
+    view = _view(hub.money.market.table, request, agreed, seen=seen, history=history)
     view = view.model_copy(update={"reason": reason})
     return view.model_copy(update={"sentences": quote_messages.sentences(view, request)})
 

@@ -32,7 +32,7 @@ async def request_for(hub: Hub, principal: Principal, job_id: str, *, asked: Aga
         raise Conflict("Only its submitter can run a job again: the new one is paid by whoever asks for it.")
     wish = comparison.wish_of(row)
     digests = [row.spec_digest] + ([] if wish.function is None else [wish.function])
-    specs = await hub.specs.load(digests)
+    specs = await hub.jobs.specs.load(digests)
     if len(specs) < len(set(digests)):
         raise NotFound("What this job ran is not kept any more.")
     spec = specs[row.spec_digest].spec

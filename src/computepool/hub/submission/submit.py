@@ -77,7 +77,7 @@ async def _prepare(
     if len({item.key for item in request.items if item.key}) != sum(1 for item in request.items if item.key):
         raise BadRequest("Two items have the same key.", field="items")
     account, body = principal.account_id, request.spec.body()
-    known = hub.specs.add(spec_digest(body), body, request.spec)
+    known = hub.jobs.specs.add(spec_digest(body), body, request.spec)
     job_ids = new_ids(hub.clock, "job", len(request.items))
     policy = verification.policy_of(request, hub.settings)
     compare = verification.comparison_of(request, policy, hub.settings)
@@ -140,9 +140,9 @@ async def _write_within_quotas(
 async def _enqueue(hub: Hub, submission: _Submission) -> None:
     request = submission.request
     if request.after:
-        await hub.queue.load()
+        await hub.jobs.queue.load()
         return
-    hub.queue.submitted(
+    hub.jobs.queue.submitted(
         submission.job_ids,
         spec_digest=submission.digest,
         account_id=submission.principal.account_id,

@@ -151,7 +151,7 @@ async def work(hub: Hub, principal: Principal, node_id: str) -> NodeWork:
         return node, held, outcome_rows.count_held(connection, node_id)
 
     node, rows, (running, leased) = await hub.store.read(load)
-    specs = await hub.specs.load({row.spec_digest for row in rows})
+    specs = await hub.jobs.specs.load({row.spec_digest for row in rows})
     shown = [
         _attempt(
             hub,
@@ -168,9 +168,9 @@ async def work(hub: Hub, principal: Principal, node_id: str) -> NodeWork:
 
 def _attempt(hub: Hub, row: HeldAttempt, *, owner: str, admin: bool, needs: Requirements) -> NodeAttempt:
     own = row.shown_account == owner
-    net = 0 if own else hub.market.table.net_of(row.price)
+    net = 0 if own else hub.money.market.table.net_of(row.price)
     ran_ms = 0 if row.started_at_ms is None else max(0, hub.now_ms() - row.started_at_ms)
-    session = hub.registry.get(row.node_id)
+    session = hub.nodes.registry.get(row.node_id)
     live = None if session is None else session.attempts.get(row.id)
     said = None if live is None else live.said
     load = None if said is None else said.load

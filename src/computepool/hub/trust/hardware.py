@@ -16,7 +16,7 @@ from computepool.core.trust.hardware import UNKNOWN, Scores, Standing, Truth
 from computepool.core.trust.relative_speed import ACCOUNTS_KEPT, RelativeSpeed, TimedRun
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
-from computepool.hub.identity import sign_in
+from computepool.hub.identity import authenticator
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.memory.registry import NodeSession
 from computepool.hub.trust import hardware_messages, hardware_rows
@@ -46,7 +46,7 @@ def arrive(hub: Hub, session: NodeSession, profile: Profile, *, stored: Truth | 
 
 def known(hub: Hub, node_id: str, profile: Profile, *, stored: Truth | None) -> Truth:
     """Of any node: the memory of the hub that it polls is newest, else the store's word."""
-    session = hub.registry.get(node_id)
+    session = hub.nodes.registry.get(node_id)
     if session is not None:
         return session.truth
     return rules.decide(stored or UNKNOWN, profile.tiers(), now_ms=hub.now_ms())
@@ -58,7 +58,7 @@ def follow(hub: Hub, session: NodeSession, truth: Truth) -> None:
     capacity = rules.truthful(session.profile.capacity, truth)
     if capacity != session.profile.capacity:
         session.profile = dataclasses.replace(session.profile, capacity=capacity)
-        hub.registry.fleet.upsert(session.profile)
+        hub.nodes.registry.fleet.upsert(session.profile)
 
 
 # ---------------------------------------------------------------- measurements
@@ -67,7 +67,7 @@ def ask_due(hub: Hub) -> None:
     now_ms = hub.now_ms()
     if not hub.settings.measure_every_s:
         return
-    for session in hub.registry.sessions:
+    for session in hub.nodes.registry.sessions:
         if session.truth.due_at_ms <= now_ms and session.claims:
             waits = now_ms - session.measure_asked_ms < hub.settings.measure_answer_s * 1000
             if not (session.measure and waits):
@@ -88,9 +88,9 @@ def next_due_ms(hub: Hub) -> int:
 
 
 async def receive(hub: Hub, node: NodePrincipal, report: HardwareReport) -> HardwareView:
-    if not sign_in.signed_by_node(node, report.signature, report.signed_text()):
+    if not authenticator.signed_by_node(node, report.signature, report.signed_text()):
         raise Forbidden("The measurement is not signed with this node's key.")
-    session = hub.registry.get(node.node_id)
+    session = hub.nodes.registry.get(node.node_id)
     if session is None or not session.measure or report.id != session.measure:
         raise Conflict("No measurement was asked for, or another one: it does not count.", field="id")
     session.measure = ""
@@ -134,8 +134,8 @@ def _scores(report: HardwareReport) -> Scores:
 # ---------------------------------------------------------------- run times
 def observe(hub: Hub, node_id: str, reports: Iterable[Report]) -> None:
     """After the commit, on the path of every report: remember what is worth comparing, nothing more."""
-    session, least_ms = hub.registry.get(node_id), hub.settings.retier_shortest_ms
-    if session is None or len(hub.runs) >= RUNS_MAX:
+    session, least_ms = hub.nodes.registry.get(node_id), hub.settings.retier_shortest_ms
+    if session is None or len(hub.trust.runs) >= RUNS_MAX:
         return
     for report in reports:
         if report.ran_ms < least_ms or report.reason is not Reason.COMPLETED:
@@ -146,14 +146,14 @@ def observe(hub: Hub, node_id: str, reports: Iterable[Report]) -> None:
             grant, cpu_milli = attempt.grant, attempt.lane.shape.requirements.cpu_milli
             used_ms = 0 if report.usage is None else report.usage.cpu_ms
             stretched = used_ms * 1000 > _STRETCHED * report.ran_ms * cpu_milli
-            hub.runs.append(
+            hub.trust.runs.append(
                 TimedRun(node_id, grant.spec, grant.account_id, bool(grant.gpus), report.ran_ms, stretched)
             )
 
 
 async def judge_runs(hub: Hub) -> None:
     """Compare what was remembered, and judge the nodes that it is about."""
-    runs, hub.runs = hub.runs, []
+    runs, hub.trust.runs = hub.trust.runs, []
     touched: set[str] = set()
     for number, run in enumerate(runs):
         if number % _RUNS_AT_ONCE == _RUNS_AT_ONCE - 1:
@@ -161,17 +161,17 @@ async def judge_runs(hub: Hub) -> None:
         if _compare(hub, run):
             touched.add(run.node_id)
     for node_id in sorted(touched):
-        if (session := hub.registry.get(node_id)) is not None:
+        if (session := hub.nodes.registry.get(node_id)) is not None:
             await _judge(hub, session)
     await _save_relative_speeds(hub, touched)
 
 
 def _compare(hub: Hub, run: TimedRun) -> bool:
-    session = hub.registry.get(run.node_id)
+    session = hub.nodes.registry.get(run.node_id)
     if session is None:
         return False
     capacity = session.profile.capacity
-    slower = hub.peers.compare(
+    slower = hub.trust.peers.compare(
         run.spec,
         capacity.tier if run.cards else capacity.cpu_tier,
         node_id=run.node_id,
@@ -229,7 +229,7 @@ def _lower(hub: Hub, session: NodeSession, *, cards: bool, pace: RelativeSpeed) 
 async def lift_caps(hub: Hub) -> None:
     """What run times took is tried again after a while: machines are repaired, and moved to cooler places."""
     now_ms = hub.now_ms()
-    for session in hub.registry.sessions:
+    for session in hub.nodes.registry.sessions:
         if 0 < session.truth.capped_until_ms <= now_ms:
             free = dataclasses.replace(session.truth, cpu_cap=None, gpu_cap=None, capped_until_ms=0)
             truth = rules.decide(free, session.claimed, now_ms=now_ms)
@@ -299,12 +299,12 @@ async def _record(hub: Hub, session: NodeSession, truth: Truth, *, actor: str) -
 
 async def _save_relative_speeds(hub: Hub, touched: Iterable[str]) -> None:
     """Now and then: a restart may forget a minute of run times."""
-    hub.speeds_touched |= set(touched)
+    hub.trust.speeds_touched |= set(touched)
     now_ms = hub.now_ms()
-    if not hub.speeds_touched or now_ms - hub.speeds_saved_ms < _SAVE_EVERY_MS:
+    if not hub.trust.speeds_touched or now_ms - hub.trust.speeds_saved_ms < _SAVE_EVERY_MS:
         return
-    hub.speeds_saved_ms, wanted, hub.speeds_touched = now_ms, hub.speeds_touched, set()
-    sessions = [session for node_id in wanted if (session := hub.registry.get(node_id)) is not None]
+    hub.trust.speeds_saved_ms, wanted, hub.trust.speeds_touched = now_ms, hub.trust.speeds_touched, set()
+    sessions = [session for node_id in wanted if (session := hub.nodes.registry.get(node_id)) is not None]
     known = {session.node_id: session.truth for session in sessions}
     await hub.store.write(lambda tx: hardware_rows.save(tx, known))
 
@@ -313,7 +313,7 @@ async def refresh(hub: Hub, node_ids: Sequence[str]) -> None:
     """What the store says now: another hub decided something about these nodes."""
     found = await hub.store.read(lambda connection: hardware_rows.load(connection, node_ids))
     for node_id, stored in found.items():
-        session = hub.registry.get(node_id)
+        session = hub.nodes.registry.get(node_id)
         if session is None or stored.measured_at_ms < session.truth.measured_at_ms:
             continue
         # Run times are counted here, where it polls, and stored only now and then.

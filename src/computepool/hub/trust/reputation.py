@@ -33,7 +33,7 @@ _DIGITS = 4
 
 def follow(hub: Hub, changed: Mapping[str, Reputation]) -> None:
     """Into the registry, for placements from now on. Nodes that are not here are asked about when they come."""
-    now_ms, fleet = hub.now_ms(), hub.registry.fleet
+    now_ms, fleet = hub.now_ms(), hub.nodes.registry.fleet
     needed, base = hub.settings.dues_successes, hub.settings.exposure
     for node_id, reputation in changed.items():
         if node_id in fleet:
@@ -42,7 +42,7 @@ def follow(hub: Hub, changed: Mapping[str, Reputation]) -> None:
             fleet.set_dues(node_id, owes_dues(reputation, needed))
             fleet.set_cap(node_id, exposure_cap(reputation, base) if base else None)
             fleet.set_integrity(node_id, streak=reputation.streak, banned=reputation.banned(now_ms))
-            (hub.suspects.add if reputation.probation_at_ms else hub.suspects.discard)(node_id)
+            (hub.trust.suspects.add if reputation.probation_at_ms else hub.trust.suspects.discard)(node_id)
 
 
 async def refresh(hub: Hub, node_ids: Sequence[str]) -> None:
@@ -53,7 +53,7 @@ async def refresh(hub: Hub, node_ids: Sequence[str]) -> None:
 
 async def refresh_all(hub: Hub) -> None:
     """Silence fades evidence, and a word of another hub may be lost: now and then, a few nodes at a time."""
-    node_ids = [session.node_id for session in hub.registry.sessions]
+    node_ids = [session.node_id for session in hub.nodes.registry.sessions]
     for start in range(0, len(node_ids), _BATCH):
         await refresh(hub, node_ids[start : start + _BATCH])
         await asyncio.sleep(0)
@@ -85,7 +85,7 @@ async def pardon(hub: Hub, admin: Principal, node_id: str) -> None:
             say_pardoned(tx, row, actor=admin.account_id)
 
     await hub.store.write(unit)
-    hub.queue.kick()
+    hub.jobs.queue.kick()
 
 
 def say_pardoned(tx: Tx, node: NodeRow, *, actor: str) -> None:

@@ -15,29 +15,29 @@ _DIGITS = 4
 
 
 def follow(hub: Hub, changed: dict[str, SubmitterReputation]) -> None:
-    hub.submitters.follow(changed)
+    hub.trust.submitters.follow(changed)
     _push(hub, changed)
 
 
 async def refresh(hub: Hub) -> None:
     """What other hubs recorded: everything at the start, and later what is new. Silence fades, so all scores move."""
-    since_ms, now_ms = hub.submitters.read_up_to_ms - _OVERLAP_MS, hub.now_ms()
-    hub.submitters.follow(
+    since_ms, now_ms = hub.trust.submitters.read_up_to_ms - _OVERLAP_MS, hub.now_ms()
+    hub.trust.submitters.follow(
         await hub.store.read(lambda c: submitter_reputation_rows.changed_since(c, since_ms))
     )
-    hub.submitters.read_up_to_ms = now_ms
-    _push(hub, hub.submitters.accounts())
+    hub.trust.submitters.read_up_to_ms = now_ms
+    _push(hub, hub.trust.submitters.accounts())
 
 
 def _push(hub: Hub, accounts: Iterable[str]) -> None:
     for account_id in accounts:
-        hub.registry.fleet.set_submitter(account_id, hub.submitters.score(account_id))
+        hub.nodes.registry.fleet.set_submitter(account_id, hub.trust.submitters.score(account_id))
 
 
 def view(hub: Hub, account_id: str) -> ConductView:
-    known = hub.submitters.of(account_id)
+    known = hub.trust.submitters.of(account_id)
     return ConductView(
-        score=round(hub.submitters.score(account_id), _DIGITS),
+        score=round(hub.trust.submitters.score(account_id), _DIGITS),
         completed=known.completed,
         failed=known.failed,
         harmful=known.harmful,

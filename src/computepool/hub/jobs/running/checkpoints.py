@@ -23,7 +23,7 @@ from computepool.hub.artifacts.storage_quota import StorageChanges
 from computepool.hub.context import Hub
 from computepool.hub.db import event_rows as record_rows
 from computepool.hub.db.session import Connection, Tx
-from computepool.hub.identity import sign_in
+from computepool.hub.identity import authenticator
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
@@ -56,7 +56,7 @@ def spec_of(tx: Tx, snapshot: Snapshot, job: JobRow) -> JobSpec:
 
 
 async def receive(hub: Hub, node: NodePrincipal, report: CheckpointReport) -> CheckpointReply:
-    if not sign_in.signed_by_node(node, report.signature, report.signed_text()):
+    if not authenticator.signed_by_node(node, report.signature, report.signed_text()):
         raise Forbidden("The checkpoint is not signed with this node's key.")
     known = take_for(hub, node.node_id, [report.attempt_id])
 

@@ -206,7 +206,7 @@ async def page(hub: Hub, job_id: str, *, after: int, limit: int, wait_ms: int) -
             )
             over = job is None or JobState(job.state) in TERMINAL
             left_ms = deadline_ms - hub.now_ms()
-            if seen.rows or over or left_ms <= 0 or hub.stopping:
+            if seen.rows or over or left_ms <= 0 or hub.process.stopping:
                 break
             await watch.wait(left_ms / 1000)
     chunks = [

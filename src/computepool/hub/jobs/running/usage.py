@@ -16,7 +16,7 @@ from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.attempt_rows import NamedAttempt
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import usage_rows
-from computepool.hub.memory.live_view import Watched
+from computepool.hub.jobs.state import WatchedAttempt
 from computepool.hub.memory.registry import LiveAttempt, NodeSession
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.nodes.rows import NodeRow
@@ -40,17 +40,17 @@ async def observe(hub: Hub, node_id: str, reports: Iterable[Report]) -> None:
 
     Nearly all reports are of short jobs, which nobody watched.
     """
-    session = hub.registry.get(node_id)
+    session = hub.nodes.registry.get(node_id)
     if session is None:
         return
-    ending: dict[str, Watched] = {}
+    ending: dict[str, WatchedAttempt] = {}
     for report in reports:
         if (attempt := session.attempts.get(report.attempt_id)) is None:
             continue
         if report.loads:
             _note(hub, node_id, attempt, loads=report.loads, since_ms=report.ended_ago_ms)
-        if attempt.id in hub.usages:
-            ending[attempt.id] = hub.usages[attempt.id]
+        if attempt.id in hub.jobs.usages:
+            ending[attempt.id] = hub.jobs.usages[attempt.id]
     if ending:
         await _save(hub, ending)
 
@@ -59,14 +59,14 @@ def _note(
     hub: Hub, node_id: str, attempt: LiveAttempt, *, loads: Sequence[LoadModel], since_ms: int = 0
 ) -> None:
     """`since_ms`: how long ago it was that the node wrote this down."""
-    watched = hub.usages.get(attempt.id)
+    watched = hub.jobs.usages.get(attempt.id)
     if watched is None:
-        if len(hub.usages) >= hub.settings.usage_series_max:
+        if len(hub.jobs.usages) >= hub.settings.usage_series_max:
             return
-        watched = Watched(
+        watched = WatchedAttempt(
             node_id, attempt.job_id, Series(hub.settings.usage_points_max), saved_ms=hub.now_ms()
         )
-        hub.usages[attempt.id] = watched
+        hub.jobs.usages[attempt.id] = watched
     now_ms = hub.now_ms()
     for load in loads:
         # How long ago is the node's word; it cannot have been before the node had the attempt.
@@ -85,26 +85,28 @@ def _values(load: LoadModel) -> tuple[int | None, ...]:
 async def save(hub: Hub, *, everything: bool = False) -> None:
     """Attempts that are over are written and forgotten; long ones are written now and then, should the hub be killed."""
     now_ms, often_ms = hub.now_ms(), round(hub.settings.usage_save_s * 1000)
-    over = [id_ for id_, watched in hub.usages.items() if not _lives(hub, id_, watched)]
+    over = [id_ for id_, watched in hub.jobs.usages.items() if not _lives(hub, id_, watched)]
     ended = set(over)
     due = over + [
         id_
-        for id_, watched in hub.usages.items()
+        for id_, watched in hub.jobs.usages.items()
         if id_ not in ended and (everything or now_ms - watched.saved_ms >= often_ms)
     ]
     for start in range(0, len(due), _SAVED_AT_ONCE):
-        part = {id_: hub.usages[id_] for id_ in due[start : start + _SAVED_AT_ONCE] if id_ in hub.usages}
+        part = {
+            id_: hub.jobs.usages[id_] for id_ in due[start : start + _SAVED_AT_ONCE] if id_ in hub.jobs.usages
+        }
         await _save(hub, part)
         for id_ in part.keys() & ended:
-            del hub.usages[id_]
+            del hub.jobs.usages[id_]
 
 
-def _lives(hub: Hub, attempt_id: str, watched: Watched) -> bool:
-    session = hub.registry.get(watched.node_id)
+def _lives(hub: Hub, attempt_id: str, watched: WatchedAttempt) -> bool:
+    session = hub.nodes.registry.get(watched.node_id)
     return session is not None and attempt_id in session.attempts
 
 
-async def _save(hub: Hub, part: dict[str, Watched]) -> None:
+async def _save(hub: Hub, part: dict[str, WatchedAttempt]) -> None:
     unmerged = [id_ for id_, watched in part.items() if not watched.merged]
     if unmerged:
         stored = await hub.store.read(lambda connection: usage_rows.of_attempts(connection, unmerged))
@@ -155,14 +157,14 @@ async def of_job(hub: Hub, job_id: str) -> JobUsage:
     job, tries, stored, node = await hub.store.read(load)
     if job is None:
         raise NotFound("There is no such job, or it is not yours.")
-    wanted = (await hub.specs.load([job.spec_digest]))[job.spec_digest].requirements
+    wanted = (await hub.jobs.specs.load([job.spec_digest]))[job.spec_digest].requirements
     return JobUsage(
         job_id=job_id,
         cores=wanted.cpu_milli / 1000,
         ram_mb=wanted.ram_mb if node is None else wanted.ram_on(_capacity(node)),
         gpus=wanted.gpus,
         vram_mb=wanted.vram_mb,
-        every_ms=hub.registry.interval_ms,
+        every_ms=hub.nodes.registry.interval_ms,
         attempts=[_attempt(hub, row, stored.get(row.id)) for row in tries],
     )
 
@@ -172,7 +174,7 @@ def _capacity(node: NodeRow) -> Capacity:
 
 
 def _attempt(hub: Hub, row: NamedAttempt, stored: str | None) -> AttemptUsage:
-    series, watched = _series(hub, row.id, stored), hub.usages.get(row.id)
+    series, watched = _series(hub, row.id, stored), hub.jobs.usages.get(row.id)
     live = AttemptState(row.state) in LIVE_ATTEMPT
     return AttemptUsage(
         attempt_id=row.id,
@@ -195,7 +197,7 @@ def _attempt(hub: Hub, row: NamedAttempt, stored: str | None) -> AttemptUsage:
 
 
 def _series(hub: Hub, attempt_id: str, stored: str | None) -> Series:
-    watched = hub.usages.get(attempt_id)
+    watched = hub.jobs.usages.get(attempt_id)
     if watched is not None and (watched.merged or stored is None):
         return watched.series
     if stored is None:
@@ -204,7 +206,7 @@ def _series(hub: Hub, attempt_id: str, stored: str | None) -> Series:
     return kept if watched is None else watched.series.after(kept)
 
 
-def _now(watched: Watched) -> LoadNow | None:
+def _now(watched: WatchedAttempt) -> LoadNow | None:
     if watched.last is None:
         return None
     return LoadNow(at_ms=watched.last_ms, **watched.last.model_dump(exclude={"ago_ms"}))

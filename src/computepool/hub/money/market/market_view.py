@@ -59,7 +59,7 @@ async def show(hub: Hub) -> MarketView:
     trends = await hub.store.read(
         lambda connection: _trends(connection, hub, known, begin=begin, until=now_ms)
     )
-    table = hub.market.table
+    table = hub.money.market.table
     return MarketView(
         economy=table.economy.value,
         price_version=table.version,
@@ -82,8 +82,8 @@ async def show(hub: Hub) -> MarketView:
 
 
 def _zone(hub: Hub, zone: Zone, *, here: ZoneCount, there: Count, trend: Sequence[int]) -> ZoneMarket:
-    table, spot = hub.market.table, hub.market.spot(zone)
-    low, high = hub.market.bounds(zone)
+    table, spot = hub.money.market.table, hub.money.market.spot(zone)
+    low, high = hub.money.market.bounds(zone)
     capacity, demand = here.capacity + there.capacity, here.demand + there.demand
     return ZoneMarket(
         tier=zone.tier,
@@ -152,7 +152,7 @@ def _trends(
     trends = {}
     for zone in zones:
         before = market_rows.price_at(connection, zone, begin - 1)
-        first = hub.market.table.reference(zone) if before is None else before.price
+        first = hub.money.market.table.reference(zone) if before is None else before.price
         by_step = {row.bucket: row.price for row in rows.get(zone, ())}
         trends[zone] = _fill(first, by_step)
     return trends
@@ -221,13 +221,13 @@ async def chart(hub: Hub, span: Span) -> MarketChart:
     """Every zone that this hub knows, over one of a few spans."""
     now_ms, length = hub.now_ms(), SPANS_MS[span]
     step = max(spot_prices.tick_ms(hub), length // POINTS_USUAL)
-    kept = hub.charts.get(span)
+    kept = hub.money.charts.get(span)
     if kept is not None and 0 <= now_ms - kept[0] < min(step, _CHART_AGE_MS):
         return kept[1]
     # Whole steps: points stay where they are from one look to the next.
     until = (now_ms // step + 1) * step
     since = until - -(-length // step) * step
-    zones = sorted(hub.market.spots, key=lambda zone: (zone.tier, zone.region))
+    zones = sorted(hub.money.market.spots, key=lambda zone: (zone.tier, zone.region))
 
     def load(connection: Connection) -> list[ZoneSeries]:
         found = []
@@ -242,7 +242,7 @@ async def chart(hub: Hub, span: Span) -> MarketChart:
     times = list(range(since, until, step))
     made = MarketChart(span=span, step_ms=step, at_ms=times, zones=await hub.store.read(load))
     if made.zones:  # the first price is worth showing at once
-        hub.charts[span] = now_ms, made
+        hub.money.charts[span] = now_ms, made
     return made
 
 

@@ -53,24 +53,24 @@ async def tick(hub: Hub) -> None:
     if not counting.zones and not others:
         return
     counts = {zone: Count(found.capacity, found.demand) for zone, found in counting.zones.items()}
-    table = hub.market.table
-    unit = partial(_decide, counts=counts, table=table, hub_id=hub.hub_id, length=tick_ms(hub))
+    table = hub.money.market.table
+    unit = partial(_decide, counts=counts, table=table, hub_id=hub.process.hub_id, length=tick_ms(hub))
     take_over(hub, await hub.store.write(unit))
 
 
 async def others_counts(hub: Hub) -> dict[Zone, Count]:
     since = fresh_since(tick_ms(hub), hub.now_ms())
     return await hub.store.read(
-        lambda connection: market_rows.sum_counts(connection, since=since, but=hub.hub_id)
+        lambda connection: market_rows.sum_counts(connection, since=since, but=hub.process.hub_id)
     )
 
 
 async def count(hub: Hub, others: Mapping[Zone, int], *, show: bool = False) -> Counting:
     """What this hub sees now; with `show` also floors and ceilings. Polls must not wait for a long queue."""
-    counting = Counting(hub.registry.fleet, hub.market, others)
+    counting = Counting(hub.nodes.registry.fleet, hub.money.market, others)
     if show:
         counting.show_floors()
-    waiting = await _waiting(hub) if others else hub.queue.backlog.shapes()
+    waiting = await _waiting(hub) if others else hub.jobs.queue.backlog.shapes()
     shapes = sorted(waiting.items(), key=lambda item: -item[1])[:SHAPES_COUNTED_MAX]
     for number, (shape, jobs) in enumerate(shapes):
         if number % _SHAPES_AT_ONCE == _SHAPES_AT_ONCE - 1:
@@ -87,7 +87,7 @@ async def _waiting(hub: Hub) -> dict[Shape, int]:
     rows = await hub.store.read(
         lambda connection: market_rows.waiting(connection, now_ms=now_ms, limit=limit)
     )
-    specs = await hub.specs.load({row.spec_digest for row in rows})
+    specs = await hub.jobs.specs.load({row.spec_digest for row in rows})
     found: dict[Shape, int] = {}
     for row in rows:
         shape = shape_of(specs[row.spec_digest].requirements, row.account_id, ceiling=row.ceiling)
@@ -97,8 +97,8 @@ async def _waiting(hub: Hub) -> dict[Shape, int]:
 
 def take_over(hub: Hub, prices: Mapping[Zone, int]) -> None:
     """Jobs that run keep the price they were leased at."""
-    hub.market.spots.update(prices)
-    hub.registry.fleet.set_prices(hub.market)
+    hub.money.market.spots.update(prices)
+    hub.nodes.registry.fleet.set_prices(hub.money.market)
 
 
 def _decide(

@@ -81,7 +81,7 @@ _SENTENCES: dict[Why, str] = {
 async def request(
     hub: Hub, principal: Principal, wanted: PayoutRequest, *, remembered: Remembered
 ) -> PayoutView:
-    table = hub.market.table
+    table = hub.money.market.table
     if table.economy is not Economy.MARKET:
         raise Conflict("There are no payouts here: this pool's credits are not money.")
     check_amount(wanted.amount, least=table.payout_min)
@@ -370,7 +370,7 @@ async def list_payouts(
         payouts=views,
         next=views[-1].id if len(views) == limit else None,
         available=available,
-        minimum=hub.market.table.payout_min,
+        minimum=hub.money.market.table.payout_min,
     )
 
 

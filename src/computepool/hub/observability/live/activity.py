@@ -52,9 +52,9 @@ async def page(hub: Hub, *, after: int, limit: int, wait_ms: int) -> ActivityPag
     deadline_ms = hub.now_ms() + wait_ms
     while True:
         watch = await _look(hub)
-        found = [item for item in hub.mesh.activity if item.seq > after]
+        found = [item for item in hub.observability.mesh.activity if item.seq > after]
         left_ms = deadline_ms - hub.now_ms()
-        if found or left_ms <= 0 or hub.stopping:
+        if found or left_ms <= 0 or hub.process.stopping:
             break
         await watch.wait(left_ms / 1000)
         # A busy pool has news all the time; nobody needs it more often than this.
@@ -65,7 +65,7 @@ async def page(hub: Hub, *, after: int, limit: int, wait_ms: int) -> ActivityPag
 
 async def _look(hub: Hub) -> Watch:
     """One look for everybody. The watch began before it, so it tells of all that happens after, whenever one waits."""
-    mesh = hub.mesh
+    mesh = hub.observability.mesh
     async with mesh.activity_lock:
         now_ms = hub.now_ms()
         watch = mesh.activity_watch
@@ -112,7 +112,7 @@ def _of_jobs(hub: Hub, row: Move) -> Activity:
 def _level(hub: Hub, zone: Zone, row: Move) -> PriceLevel:
     if not row.price:
         return PriceLevel.FREE
-    usual, spot = hub.market.table.reference(zone), row.spot or 0
+    usual, spot = hub.money.market.table.reference(zone), row.spot or 0
     if spot * PPM <= usual * (PPM - _NEAR_PPM):
         return PriceLevel.LOW
     return PriceLevel.HIGH if spot * PPM >= usual * (PPM + _NEAR_PPM) else PriceLevel.USUAL

@@ -15,14 +15,13 @@ from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import rows as job_rows
-from computepool.hub.memory.live_view import BODIES_MAX, NodeFacts, NodeLine, RemoteNode
 from computepool.hub.memory.registry import NodeSession
 from computepool.hub.money import ledger_rows
 from computepool.hub.nodes import node_status
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.observability.live import rows as mesh_rows
+from computepool.hub.observability.live.memory import BODIES_MAX, NodeFacts, NodeLine, RemoteNode
 from computepool.hub.observability.live.rows import MINUTE_MS, NodeElsewhere, SettledMinute
-from computepool.hub.threads import in_thread
 from computepool.protocol.nodes.mesh import MeshNode, MeshNodes, MeshView
 from computepool.protocol.nodes.nodes import Profile
 
@@ -38,8 +37,8 @@ _GZIP_LEVEL = 4
 
 async def show(hub: Hub) -> MeshView:
     await _look(hub)
-    assert hub.mesh.view is not None
-    return hub.mesh.view
+    assert hub.observability.mesh.view is not None
+    return hub.observability.mesh.view
 
 
 async def nodes_json(
@@ -56,26 +55,26 @@ async def nodes_json(
     if tag in known:
         return tag, None
     key = version, f"{principal.account_id}{'.gz' if packed else ''}"
-    body = hub.mesh.bodies.get(key)
+    body = hub.observability.mesh.bodies.get(key)
     if body is None:
         body = _body(hub, principal.account_id, version)
         if packed:
             plain = body
-            body = await in_thread(hub, lambda: gzip.compress(plain, _GZIP_LEVEL, mtime=0))
-        hub.mesh.bodies[key] = body
-        while len(hub.mesh.bodies) > BODIES_MAX:
-            hub.mesh.bodies.popitem(last=False)
+            body = await hub.process.in_thread(lambda: gzip.compress(plain, _GZIP_LEVEL, mtime=0))
+        hub.observability.mesh.bodies[key] = body
+        while len(hub.observability.mesh.bodies) > BODIES_MAX:
+            hub.observability.mesh.bodies.popitem(last=False)
     return tag, body
 
 
 def _version(hub: Hub) -> str:
-    return f"{hub.hub_id}-{hub.mesh.number}"
+    return f"{hub.process.hub_id}-{hub.observability.mesh.number}"
 
 
 def _body(hub: Hub, account_id: str, version: str) -> bytes:
-    lines = hub.mesh.lines.values()
+    lines = hub.observability.mesh.lines.values()
     placed = sum(1 for line in lines if line.facts.place.lat is not None)
-    whole = MeshNodes(version=version, at_ms=hub.mesh.listed_ms, placed=placed, nodes=[])
+    whole = MeshNodes(version=version, at_ms=hub.observability.mesh.listed_ms, placed=placed, nodes=[])
     head = whole.model_dump_json().encode().removesuffix(b"]}")
     rows = (line.head + (b"true}" if line.facts.profile.owner == account_id else b"false}") for line in lines)
     return head + b",".join(rows) + b"]}"
@@ -86,7 +85,7 @@ def _body(hub: Hub, account_id: str, version: str) -> bytes:
 
 async def _look(hub: Hub) -> None:
     """At most once in a while, however many ask."""
-    mesh, age_ms = hub.mesh, round(hub.settings.mesh_age_s * 1000)
+    mesh, age_ms = hub.observability.mesh, round(hub.settings.mesh_age_s * 1000)
     async with mesh.lock:
         now_ms = hub.now_ms()
         if mesh.view is not None and 0 <= now_ms - mesh.looked_ms < age_ms:
@@ -99,7 +98,7 @@ async def _look(hub: Hub) -> None:
 
 async def _count(hub: Hub, now_ms: int) -> None:
     """What only the store knows of the whole pool."""
-    mesh, settled = hub.mesh, hub.mesh.settled
+    mesh, settled = hub.observability.mesh, hub.observability.mesh.settled
     since_ms = now_ms - _HOUR_MINUTES * MINUTE_MS
     count = now_ms >= mesh.count_again_ms or now_ms < mesh.counted_ms
 
@@ -124,11 +123,11 @@ async def _count(hub: Hub, now_ms: int) -> None:
 
 async def _look_elsewhere(hub: Hub, now_ms: int) -> None:
     """Nodes that poll other hubs of this pool are known by the store's word, as far as it goes."""
-    mesh = hub.mesh
+    mesh = hub.observability.mesh
     if 0 <= now_ms - mesh.elsewhere_ms < _ELSEWHERE_MS and mesh.elsewhere_ms:
         return
     mesh.elsewhere_ms = now_ms
-    heard_ms = now_ms - hub.registry.rules.offline_after_ms(hub.registry.interval_ms)
+    heard_ms = now_ms - hub.nodes.registry.rules.offline_after_ms(hub.nodes.registry.interval_ms)
 
     def load(connection: Connection) -> list[NodeElsewhere]:
         if not node_status.other_hubs_serve(hub, connection):
@@ -159,7 +158,7 @@ def _elsewhere(hub: Hub, row: NodeElsewhere, known: RemoteNode | None) -> Remote
 
 async def _list(hub: Hub, now_ms: int) -> MeshView:
     """Bring the lines up to date, and add everything up on the way."""
-    mesh = hub.mesh
+    mesh = hub.observability.mesh
     await _load_names(hub)
     found: dict[str, NodeLine] = {}
     changed = False
@@ -182,12 +181,12 @@ async def _list(hub: Hub, now_ms: int) -> MeshView:
 
 
 def _facts(hub: Hub) -> Iterator[tuple[str, NodeFacts, Free | None]]:
-    registry = hub.registry
+    registry = hub.nodes.registry
     for session in registry.sessions:
         if registry.get(session.node_id) is session:  # it may have gone while others were looked at
             free = registry.fleet.free(session.node_id)
             yield session.node_id, _seen(hub, session, free), free
-    for node_id, other in hub.mesh.elsewhere.items():
+    for node_id, other in hub.observability.mesh.elsewhere.items():
         if registry.get(node_id) is None:
             facts = NodeFacts(
                 profile=other.profile,
@@ -205,7 +204,7 @@ def _seen(hub: Hub, session: NodeSession, free: Free) -> NodeFacts:
         profile=session.profile,
         place=session.place,
         state=session.state.value,
-        status=hub.registry.status(session, hub.now_ms()),
+        status=hub.nodes.registry.status(session, hub.now_ms()),
         running=sum(1 for attempt in session.attempts.values() if attempt.running),
         cpu_free_milli=max(0, free.cpu_milli),
     )
@@ -258,7 +257,7 @@ class _Totals:
             self.gpus_busy += max(0, len(capacity.gpus) - free.cards_idle)
 
     def view(self, hub: Hub, now_ms: int) -> MeshView:
-        mesh = hub.mesh
+        mesh = hub.observability.mesh
         paid = list(mesh.settled.minutes.values())
         return MeshView(
             at_ms=now_ms,
@@ -279,9 +278,9 @@ class _Totals:
 
 async def _load_names(hub: Hub) -> None:
     """Accounts keep their names, so each is read once."""
-    known = hub.mesh.owner_names
-    owners = {session.profile.owner for session in hub.registry.sessions}
-    owners |= {other.profile.owner for other in hub.mesh.elsewhere.values()}
+    known = hub.observability.mesh.owner_names
+    owners = {session.profile.owner for session in hub.nodes.registry.sessions}
+    owners |= {other.profile.owner for other in hub.observability.mesh.elsewhere.values()}
     missing = sorted(owners - known.keys())
     if missing:
         known |= await hub.store.read(lambda connection: ledger_rows.get_names(connection, missing))

@@ -24,7 +24,7 @@ async def stream(hub: Hub, principal: Principal, *, after: int) -> AsyncIterator
     said_s = now()
     watch, due = hub.signals.watch("events"), True
     try:
-        while not hub.stopping:
+        while not hub.process.stopping:
             looked_s, news = now(), None
             if due:  # the store is asked only when something may have changed
                 watch.close()

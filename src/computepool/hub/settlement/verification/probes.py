@@ -47,16 +47,16 @@ _OF_ONE_MAX = 10  #: submitter
 async def send_due(hub: Hub) -> list[str]:
     """Give every suspect that polls this hub, and has none, a test; returns the hub jobs."""
     started: list[str] = []
-    for node_id in sorted(hub.suspects):
-        session = hub.registry.get(node_id)
+    for node_id in sorted(hub.trust.suspects):
+        session = hub.nodes.registry.get(node_id)
         if session is None:
-            hub.suspects.discard(node_id)  # known again when it comes back
+            hub.trust.suspects.discard(node_id)  # known again when it comes back
             continue
         owner = session.profile.owner
         found = await hub.store.read(
             partial(_candidates, settings=hub.settings, now_ms=hub.now_ms(), node_id=node_id, owner=owner)
         )
-        specs = await hub.specs.load({row.spec_digest for row in found})
+        specs = await hub.jobs.specs.load({row.spec_digest for row in found})
         fitting = [row for row in found if _fits(hub, row, specs[row.spec_digest], node_id=node_id)]
         if fitting:
             picked = _drawn(fitting, hub.clock.entropy(8))
@@ -111,7 +111,7 @@ def _accusers(known: Reputation) -> set[int]:
 
 
 def _fits(hub: Hub, row: ProbeCandidate, spec: KnownSpec, *, node_id: str) -> bool:
-    fleet = hub.registry.fleet
+    fleet = hub.nodes.registry.fleet
     place = fleet.row_of(node_id)
     if place is None or spec.spec.net:  # what a program finds on the network changes
         return False

@@ -44,27 +44,27 @@ class DrawnWith(Question[bool]):
     before: frozenset[str]  #: the nodes whose work it went on from
 
     def answer(self, hub: Hub) -> bool:
-        session = hub.registry.get(self.node_id)
+        session = hub.nodes.registry.get(self.node_id)
         held = None if session is None else session.attempts.get(self.attempt_id)
-        streak = min(map(hub.registry.fleet.streak, self.before))
+        streak = min(map(hub.nodes.registry.fleet.streak, self.before))
         return _draw(hub, self.attempt_id) < _chance(hub, held, self.node_id, streak=streak)
 
 
 def questions(hub: Hub, node_id: str, attempt_ids: Iterable[str]) -> set[AbleOwners]:
     """Those to expect: where a run is not the job's first, somebody may have to say who is right."""
-    session = hub.registry.get(node_id)
+    session = hub.nodes.registry.get(node_id)
     held = {} if session is None else session.attempts
     return {
         AbleOwners(known.requirements, attempt.grant.account_id, attempt.lane.shape.ceiling)
         for id_ in attempt_ids
         if (attempt := held.get(id_)) is not None
         and attempt.lane.shape.avoid_owners
-        and (known := hub.specs.peek(attempt.grant.spec)) is not None
+        and (known := hub.jobs.specs.peek(attempt.grant.spec)) is not None
     }
 
 
 def draw(hub: Hub, node_id: str, attempt_ids: Iterable[str]) -> Checks:
-    streak, session = hub.registry.fleet.streak(node_id), hub.registry.get(node_id)
+    streak, session = hub.nodes.registry.fleet.streak(node_id), hub.nodes.registry.get(node_id)
     held = {} if session is None else session.attempts
     chances: dict[str, int] = {}  # the attempts of a lane are alike
     others: dict[str, bool] = {}
@@ -94,7 +94,7 @@ def draw(hub: Hub, node_id: str, attempt_ids: Iterable[str]) -> Checks:
 
 def _chance(hub: Hub, held: LiveAttempt | None, node_id: str, *, streak: int) -> int:
     """Whoever is free now has no part in it."""
-    row, fleet = hub.registry.fleet.row_of(node_id), hub.registry.fleet
+    row, fleet = hub.nodes.registry.fleet.row_of(node_id), hub.nodes.registry.fleet
     if held is None or row is None:
         return rules.check_chance(streak)
     return rules.check_chance(streak, value=held.lane.shape.value, cap=fleet.node_at(row).cap)
@@ -102,7 +102,7 @@ def _chance(hub: Hub, held: LiveAttempt | None, node_id: str, *, streak: int) ->
 
 def _as_submitted(hub: Hub, held: LiveAttempt) -> Shape:
     """A job that moved is for one host, but only this run of it: a node that says so must not keep others from checking."""
-    shape, known = held.lane.shape, hub.specs.peek(held.grant.spec)
+    shape, known = held.lane.shape, hub.jobs.specs.peek(held.grant.spec)
     if not shape.requirements.node or known is None:
         return shape
     return replace(shape, requirements=replace(shape.requirements, node=known.requirements.node))
@@ -117,7 +117,7 @@ def _others(hub: Hub, held: LiveAttempt) -> bool:
 
 def _draw(hub: Hub, attempt_id: str) -> int:
     """Even, the same whenever it is asked, and known to this pool's hubs alone."""
-    return int(hub.secrets.digest(f"check:{attempt_id}")[:16], 16) % PPM
+    return int(hub.identity.secrets.digest(f"check:{attempt_id}")[:16], 16) % PPM
 
 
 def needs_no_other(

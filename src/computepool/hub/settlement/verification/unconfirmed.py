@@ -49,7 +49,7 @@ async def start_checks(hub: Hub) -> Sequence[str]:
 
     A few at a time, in turn: those that nobody can run must not keep the others waiting.
     """
-    limit, after = hub.settings.recheck_max, hub.held_looked_at
+    limit, after = hub.settings.recheck_max, hub.settlement.held_looked_at
     rows = await hub.store.read(
         lambda connection: recheck_rows.held(
             connection,
@@ -59,8 +59,8 @@ async def start_checks(hub: Hub) -> Sequence[str]:
             limit=limit,
         )
     )
-    hub.held_looked_at = rows[-1].id if len(rows) == limit else ""
-    specs = await hub.specs.load({row.spec_digest for row in rows})
+    hub.settlement.held_looked_at = rows[-1].id if len(rows) == limit else ""
+    specs = await hub.jobs.specs.load({row.spec_digest for row in rows})
     able = {
         row.id: (_spoken(hub, row), row.charge)
         for row in rows
@@ -77,7 +77,7 @@ def _somebody_could(hub: Hub, row: HeldResult, spec: KnownSpec) -> bool:
     """Not where it uses the network: what it found there may have changed since, and it would do there again what it did."""
     if spec.spec.net:
         return False
-    fleet, owners = hub.registry.fleet, ",".join(_spoken(hub, row))
+    fleet, owners = hub.nodes.registry.fleet, ",".join(_spoken(hub, row))
     shape = shape_of(spec.requirements, row.account_id, ceiling=row.ceiling, avoid_owners=owners)
     rows = slice(0, fleet.rows)
     return bool((could_run(fleet, shape, rows) & fleet.table.available[rows]).any())
@@ -95,6 +95,6 @@ def _start(tx: Tx, snapshot: Snapshot, *, spoken: Mapping[str, tuple[list[str], 
 
 def _spoken(hub: Hub, row: HeldResult) -> list[str]:
     """Owners whose word would decide nothing: whose result it is, first, and who came to another one."""
-    tied = hub.ties.owners((row.account_id, row.spec_digest), most=hub.settings.verify_ties_max)
+    tied = hub.settlement.ties.owners((row.account_id, row.spec_digest), most=hub.settings.verify_ties_max)
     others = {*filter(None, row.avoid_owners.split(",")), *tied} - {row.owner_id}
     return [row.owner_id, *sorted(others)]

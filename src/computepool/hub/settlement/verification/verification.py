@@ -459,4 +459,4 @@ def believe_first(tx: Tx, snapshot: Snapshot, job: JobRow, *, effects: Effects) 
 
 
 async def load_varying(hub: Hub) -> None:
-    hub.varying |= await hub.store.read(result_rows.varying)
+    hub.settlement.varying |= await hub.store.read(result_rows.varying)

@@ -1,7 +1,4 @@
-"""The live view, in memory: the mesh as it was last looked at, what happened lately, what attempts use.
-
-Soft state: after a restart it is looked at again, and the usage of what still runs goes on from what was saved.
-"""
+"""The live view, in memory: the mesh as it was last looked at, and what happened lately. A restart looks again."""
 
 from __future__ import annotations
 
@@ -12,29 +9,13 @@ from dataclasses import dataclass, field
 from computepool.core.fleet.node_status import NodeStatus
 from computepool.core.places import Place
 from computepool.core.resources import NodeProfile
-from computepool.core.series import Series
 from computepool.hub.db.signals import Watch
 from computepool.protocol.nodes.mesh import Activity, MeshView
-from computepool.protocol.nodes.nodes import LoadModel
 
 #: Happenings that are remembered.
 ACTIVITY_MAX = 200
 #: Whole lists of nodes, compressed, one per account that looks.
 BODIES_MAX = 32
-
-
-@dataclass(slots=True)
-class Watched:
-    """What one attempt uses."""
-
-    node_id: str
-    job_id: str
-    series: Series
-    last: LoadModel | None = None
-    last_ms: int = 0
-    saved_ms: int = 0
-    changed: bool = False  #: since it was saved
-    merged: bool = False  #: with what was saved before this hub knew it
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,15 @@
+"""What the hub remembers of identities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from computepool.hub.identity.authenticator import Authenticator
+from computepool.hub.identity.hub_secrets import Secrets
+
+
+@dataclass(slots=True)
+class IdentityState:
+    secrets: Secrets
+    authenticator: Authenticator
+    signed_in_before: bool = False  #: somebody has; then it is not asked again

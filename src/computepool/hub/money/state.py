@@ -1,0 +1,24 @@
+"""What the hub remembers of money."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from computepool.core.money.market import Market
+from computepool.core.money.terms import Ceilings
+from computepool.protocol.money.credits import LeaderboardView
+from computepool.protocol.money.market import MarketChart
+
+
+@dataclass(slots=True)
+class MoneyState:
+    market: Market
+    ceilings: Ceilings = field(default_factory=Ceilings)  #: of jobs that name none
+    matured: int | None = (
+        None  #: the transfer up to which all earnings were looked at; none: look at everybody's
+    )
+    matured_soon: int | None = None  #: the same for owners whose earnings mature sooner
+    boards: dict[str, tuple[int, LeaderboardView]] = field(
+        default_factory=dict
+    )  #: by order; when made, and what
+    charts: dict[str, tuple[int, MarketChart]] = field(default_factory=dict)  #: by span; when made, and what

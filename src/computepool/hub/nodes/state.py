@@ -1,0 +1,22 @@
+"""What the hub remembers of nodes: those that poll it, and the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from computepool.core.fleet.fleet import Fleet
+from computepool.hub.memory.registry import Registry
+
+
+@dataclass(slots=True)
+class RemoteNodes:
+    """Nodes that the store knows, and that do not poll this hub: offline a while, or at another hub."""
+
+    fleet: Fleet = field(default_factory=Fleet)
+    said: dict[str, str] = field(default_factory=dict)  #: by node, what its row said
+
+
+@dataclass(slots=True)
+class NodesState:
+    registry: Registry
+    elsewhere: RemoteNodes = field(default_factory=RemoteNodes)

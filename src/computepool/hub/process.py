@@ -1,0 +1,37 @@
+"""This hub as a process: its name, since when it runs, whether it stops, and threads for slow calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_THREADS = 16
+
+
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_THREADS, thread_name_prefix="slow")
+
+
+@dataclass(slots=True)
+class ProcessState:
+    hub_id: str
+    started_at_ms: int
+    stopping: bool = False
+    tasks: set[asyncio.Task[None]] = field(
+        default_factory=set
+    )  #: that somebody asked for; kept until they end
+    _threads: ThreadPoolExecutor = field(default_factory=_threads)
+
+    async def in_thread(self, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        """What waits for a disk or another service must not hold up the store's threads."""
+        call = partial(function, *args, **options)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    def end(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
