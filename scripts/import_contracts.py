@@ -2,7 +2,7 @@
 
 Inside each domain: `routes.py` calls use cases, use cases call `rows.py`, and nothing calls back up. Between domains: a use
 case calls those of its own domain and of the layers below. Rows are one database, so any use case may read any of them;
-`db/` itself knows no domain. No modules import each other in a circle.
+what all domains use (`db/`, `http/`, `fleet/`) knows none of them. No modules import each other in a circle.
 """
 
 from __future__ import annotations
@@ -24,7 +24,13 @@ _FORBIDDEN: dict[str, set[str]] = {
 #: Rows that go by another name: what a transaction does at its end, and questions about the whole database.
 _ALSO_ROWS = ("money.booking", "artifacts.inline_cleanup", "observability.consistency")
 #: Wiring, which may import everything, and values, which everything may import.
-_NO_KIND = ("app", "main", "openapi", "settings", "clock")
+_NO_KIND = ("app", "fast_path", "main", "openapi", "settings", "clock")
+#: Folders that every domain uses, and what of the hub they may import themselves.
+_SHARED = {
+    "db": {"db", "clock", "settings"},
+    "http": {"http", "identity", "context", "clock", "settings"},
+    "fleet": {"fleet"},
+}
 
 
 def kind_of(module: str) -> str | None:
@@ -48,7 +54,7 @@ class DomainsContract(Contract):  # type: ignore[misc]
     layers = fields.ListField(subfield=fields.StringField())
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
-        broken = [*_by_kind(graph), *_out_of_db(graph), *self._upward(graph), *_circles(graph)]
+        broken = [*_by_kind(graph), *_out_of_shared(graph), *self._upward(graph), *_circles(graph)]
         return ContractCheck(kept=not broken, metadata={"broken": broken})
 
     def _upward(self, graph: ImportGraph) -> Iterator[str]:
@@ -73,11 +79,13 @@ def _imports(graph: ImportGraph) -> Iterator[tuple[str, str]]:
             yield importer, imported
 
 
-def _out_of_db(graph: ImportGraph) -> Iterator[str]:
-    """The store serves every domain and knows none."""
-    below = (f"{_HUB}db", f"{_HUB}clock", f"{_HUB}settings")
+def _out_of_shared(graph: ImportGraph) -> Iterator[str]:
+    """What serves every domain knows none."""
     for importer, imported in _imports(graph):
-        if importer.startswith(f"{_HUB}db.") and imported.startswith(_HUB) and not imported.startswith(below):
+        if not (importer.startswith(_HUB) and imported.startswith(_HUB)):
+            continue
+        shared, used = (name.removeprefix(_HUB).split(".")[0] for name in (importer, imported))
+        if shared in _SHARED and used not in _SHARED[shared]:
             yield f"{importer} imports {imported}"
 
 

@@ -55,7 +55,7 @@ PATHS = (
         "hub/money/market/spot_prices.py",
         "hub/money/market/market_view.py",
     ),
-    *("hub/nodes/price_floors.py", "hub/nodes/earnings.py"),
+    *("hub/nodes/owner/price_floors.py", "hub/nodes/owner/earnings.py"),
     "hub/money/banks/*.py",
     *(
         "hub/money/routes.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from tests.tidy.tree import files, name, sources, tree
 
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
+FOLDER_MODULES_MAX = 15
 POSITIONAL_MAX = 3
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -45,6 +47,11 @@ def positional(function: Function) -> int:
 def test_files_are_short() -> None:
     lengths = {name(path): len(path.read_text().splitlines()) for path in files() if path.suffix == ".py"}
     assert not {path: lines for path, lines in lengths.items() if lines > FILE_LINES_MAX}
+
+
+def test_folders_are_small() -> None:
+    modules = Counter(name(path.parent) for path in sources() if path.name != "__init__.py")
+    assert not {folder: count for folder, count in modules.items() if count > FOLDER_MODULES_MAX}
 
 
 def test_functions_are_short() -> None:

@@ -28,13 +28,14 @@ from computepool.hub.db.listen import Listener
 from computepool.hub.db.schema import migrate
 from computepool.hub.db.session import AtEnd, Store
 from computepool.hub.db.signals import Signals
+from computepool.hub.fast_path import HotRoutes
+from computepool.hub.fleet.registry import Registry
 from computepool.hub.groups import collector
 from computepool.hub.groups import routes as group_routes
-from computepool.hub.http import dashboard, errors, pages
+from computepool.hub.http import dashboard, errors
 from computepool.hub.http.bodies import Bodies
 from computepool.hub.http.compression import Packed
 from computepool.hub.http.dashboard import Dashboard
-from computepool.hub.http.fast_path import HotRoutes
 from computepool.hub.http.headers import SafeHeaders
 from computepool.hub.http.openapi import document
 from computepool.hub.http.openapi.document import Api, operation_id
@@ -42,7 +43,7 @@ from computepool.hub.http.rate_limit import AccountLimits, Guesses, TokenBucket
 from computepool.hub.identity import key_routes
 from computepool.hub.identity import routes as identity_routes
 from computepool.hub.identity.authenticator import Authenticator
-from computepool.hub.identity.hub_secrets import load_secrets
+from computepool.hub.identity.signing.secrets import load_secrets
 from computepool.hub.identity.state import IdentityState
 from computepool.hub.jobs import routes as job_routes
 from computepool.hub.jobs.queue import Queue
@@ -54,7 +55,6 @@ from computepool.hub.lookup import routes as lookup_routes
 from computepool.hub.loops import cache_sync as follow_loop
 from computepool.hub.loops import dispatch as dispatch_loop
 from computepool.hub.loops import housekeeping as upkeep_loop
-from computepool.hub.memory.registry import Registry
 from computepool.hub.money import booking, price_routes
 from computepool.hub.money import routes as credit_routes
 from computepool.hub.money.market import routes as market_routes
@@ -66,7 +66,7 @@ from computepool.hub.nodes import known_nodes
 from computepool.hub.nodes import routes as node_routes
 from computepool.hub.nodes.state import NodesState
 from computepool.hub.notifications import routes as webhook_routes
-from computepool.hub.observability import event_routes
+from computepool.hub.observability import event_routes, page_routes
 from computepool.hub.observability.live import routes as mesh_routes
 from computepool.hub.observability.loop_health import LoopHealth
 from computepool.hub.observability.state import ObservabilityState
@@ -160,7 +160,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
         lifespan=lifespan,
     )
     app.mount("/api/v1", api)
-    app.include_router(pages.router)
+    app.include_router(page_routes.router)
     errors.install(app)
     export = dashboard.load(settings)
     if export is not None:

@@ -19,10 +19,12 @@ from computepool.hub.clock import SystemClock, new_id
 from computepool.hub.db.dialect import HubLock
 from computepool.hub.db.session import Tx
 from computepool.hub.http.slow_client_guard import protocol_for
-from computepool.hub.identity import hub_keys, sign_in, signing_key_rows
 from computepool.hub.identity import rows as account_rows
-from computepool.hub.identity.hub_secrets import make_key
-from computepool.hub.identity.signing_key_rows import SigningKeyRow
+from computepool.hub.identity import sign_in
+from computepool.hub.identity.signing import rotation
+from computepool.hub.identity.signing import rows as signing_key_rows
+from computepool.hub.identity.signing.rows import SigningKeyRow
+from computepool.hub.identity.signing.secrets import make_key
 from computepool.hub.money import new_accounts
 from computepool.hub.observability import invariants
 from computepool.hub.observability.consistency import jobs as consistency
@@ -117,7 +119,7 @@ def rotate_key(settings: Settings) -> list[dict[str, object]]:
     """Sign with the next key from now on; hubs that serve follow within seconds. What there is afterwards."""
 
     def effect(tx: Tx, snapshot: Snapshot) -> list[dict[str, object]]:
-        hub_keys.rotate_in(tx, snapshot.clock, settings=settings, actor="operator")
+        rotation.rotate_in(tx, snapshot.clock, settings=settings, actor="operator")
         return _keys(tx)
 
     return _with_store(settings, effect)

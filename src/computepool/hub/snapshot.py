@@ -19,7 +19,7 @@ from computepool.hub.clock import Clock
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.identity.access import POOL_ACCOUNT
-from computepool.hub.identity.hub_secrets import Secrets
+from computepool.hub.identity.signing.secrets import Secrets
 from computepool.hub.jobs.specs import SpecCache
 from computepool.hub.settings import Settings
 

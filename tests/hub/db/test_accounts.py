@@ -9,7 +9,7 @@ import pytest
 from computepool.core.errors import Conflict
 from computepool.hub.db.session import Connection, Store, Tx
 from computepool.hub.identity import rows as account_rows
-from computepool.hub.identity.hub_secrets import load_secrets
+from computepool.hub.identity.signing.secrets import load_secrets
 from computepool.hub.nodes import rows as node_rows
 from computepool.testing.clock import FakeClock
 from computepool.testing.factories import add_account, add_node

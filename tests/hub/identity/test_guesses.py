@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from computepool.core.errors import RateLimited
 from computepool.hub.http.rate_limit import Guesses
-from computepool.hub.identity.hub_secrets import make_key
+from computepool.hub.identity.signing.secrets import make_key
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import ORIGIN, HubDouble, running_hub
 from tests.hub.cast import Cast

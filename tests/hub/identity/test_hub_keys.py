@@ -11,7 +11,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from computepool.cli.job import receipt_check
 from computepool.core.errors import Unauthenticated
-from computepool.hub.identity import hub_keys, signing_key_rows
+from computepool.hub.identity.signing import rotation
+from computepool.hub.identity.signing import rows as signing_key_rows
 from computepool.hub.main import list_keys, rotate_key
 from computepool.hub.settings import Settings
 from computepool.protocol.hub_keys import Endorsement, HubKeys, endorsed_text, followed
@@ -66,10 +67,10 @@ async def test_after_the_overlap_the_private_half_is_gone_and_receipts_stay_good
         assert receipt["receipt"]["kid"] == old.current
         await rotate(hub)
         clock.advance(2 * DAY_MS - 1)
-        await hub_keys.tend(hub.hub)
+        await rotation.tend(hub.hub)
         assert old.current in (await published(hub)).keys
         clock.advance(1)
-        await hub_keys.tend(hub.hub)
+        await rotation.tend(hub.hub)
         now = await published(hub)
         assert old.current not in now.keys
         assert now.retired == {old.current: old.keys[old.current]}
@@ -98,16 +99,16 @@ async def test_it_rotates_by_itself_and_once_however_many_hubs_look(tmp_path: Pa
     async with running_hub(tmp_path, clock=clock, key_rotation_days=90) as hub:
         first = await published(hub)
         clock.advance(hub.hub.identity.secrets.since_ms + 90 * DAY_MS - 1 - clock.now_ms())
-        await hub_keys.tend(hub.hub)
+        await rotation.tend(hub.hub)
         assert (await published(hub)).current == first.current
         clock.advance(1)
         for _ in range(3):
-            await hub_keys.tend(hub.hub)
+            await rotation.tend(hub.hub)
         assert (await published(hub)).current == first.next
         # Long switched off: one rotation, not one for each period that was missed.
         clock.advance(1000 * DAY_MS)
-        await hub_keys.tend(hub.hub)
-        await hub_keys.tend(hub.hub)
+        await rotation.tend(hub.hub)
+        await rotation.tend(hub.hub)
         assert len(await hub.hub.store.read(signing_key_rows.list_keys)) == 4
 
 
@@ -117,7 +118,7 @@ async def test_a_rotation_on_the_database_is_noticed(tmp_path: Path) -> None:
         listed = rotate_key(hub.hub.settings)
         assert [key["state"] for key in listed] == ["accepted", "current", "next"]
         assert not any("private_key" in key for key in listed)
-        await hub_keys.tend(hub.hub)
+        await rotation.tend(hub.hub)
         assert (await published(hub)).current == before.next
 
 

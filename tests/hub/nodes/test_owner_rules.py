@@ -9,7 +9,8 @@ import httpx2
 import pytest
 
 from computepool.core.placement.rules import Demand, Rules
-from computepool.hub.nodes import nodes, owner_rules
+from computepool.hub.nodes import nodes
+from computepool.hub.nodes.owner import owner_rules
 from computepool.protocol.jobs.jobs import Needs, asked
 from computepool.protocol.nodes.rules import NO_RULES, NodeRules, rules_digest
 from computepool.testing.hub import HubDouble, running_hub

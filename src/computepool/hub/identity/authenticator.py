@@ -12,7 +12,7 @@ from computepool.hub.db.session import Store
 from computepool.hub.identity import access
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import NodePrincipal, Principal
-from computepool.hub.identity.hub_secrets import Secrets, parse_key
+from computepool.hub.identity.signing.secrets import Secrets, parse_key
 from computepool.hub.nodes import rows as node_rows
 from computepool.protocol.tokens import node_token_subject, public_key, signed_by, verify_node_token
 

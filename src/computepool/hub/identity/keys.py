@@ -12,9 +12,9 @@ from computepool.hub.identity import access
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import Principal, Role, Scope
 from computepool.hub.identity.authenticator import KEYS_TOPIC
-from computepool.hub.identity.hub_secrets import make_key
 from computepool.hub.identity.idempotency import Remembered, once
 from computepool.hub.identity.rows import KeyRow
+from computepool.hub.identity.signing.secrets import make_key
 from computepool.hub.settings import Settings
 from computepool.protocol.accounts import KeyPage, KeyRequest, KeyRotateRequest, KeyView, NewKeyReply
 

@@ -23,9 +23,9 @@ from computepool.hub.http.guard import guarded
 from computepool.hub.http.openapi import examples
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.http.rate_limit import guessing
-from computepool.hub.identity import hub_keys as hubkeys
 from computepool.hub.identity import sign_in as identity
 from computepool.hub.identity import sign_in_links
+from computepool.hub.identity.signing import rotation
 from computepool.hub.jobs import quotas
 from computepool.hub.money import new_accounts
 from computepool.hub.observability import health_routes, queries
@@ -80,7 +80,7 @@ async def hub_keys(hub: HubDep, _caller: Anyone) -> HubKeys:
     responses=refuses(409),
 )
 async def rotate_hub_key(admin: Admin, hub: HubDep) -> HubKeys:
-    return await hubkeys.rotate(hub, admin)
+    return await rotation.rotate(hub, admin)
 
 
 @router.get("/me", tags=["accounts"], summary="The account of this key")

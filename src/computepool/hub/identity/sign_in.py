@@ -6,8 +6,8 @@ from computepool.core.errors import BadRequest, NotFound
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
 from computepool.hub.identity import rows as account_rows
-from computepool.hub.identity.hub_secrets import make_key
 from computepool.hub.identity.rows import AccountRow
+from computepool.hub.identity.signing.secrets import make_key
 from computepool.hub.snapshot import Snapshot
 from computepool.protocol.accounts import (
     AccountPage,

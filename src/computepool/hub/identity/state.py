@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from computepool.hub.identity.authenticator import Authenticator
-from computepool.hub.identity.hub_secrets import Secrets
+from computepool.hub.identity.signing.secrets import Secrets
 
 
 @dataclass(slots=True)

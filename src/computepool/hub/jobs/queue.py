@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from computepool.core.placement.backlog import Backlog
 from computepool.hub.clock import Clock
 from computepool.hub.db.session import Store
+from computepool.hub.fleet.shapes import shape_of
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.rows import QueuedJob
 from computepool.hub.jobs.specs import SpecCache
-from computepool.hub.memory.shapes import shape_of
 from computepool.hub.nodes import rows as node_rows
 
 #: A job read back late (another hub's clock, a slow commit) is still found by looking this far behind: a little when

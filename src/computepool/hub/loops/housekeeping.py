@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from computepool.hub.context import Hub
-from computepool.hub.identity import hub_keys
+from computepool.hub.identity.signing import rotation
 from computepool.hub.jobs.running import usage
 from computepool.hub.loops.runner import every
 from computepool.hub.money import credits as credit_service
@@ -36,7 +36,7 @@ def duties(hub: Hub) -> list[Coroutine[Any, Any, None]]:
         await leases.note_seen(hub)
 
     async def beat() -> None:
-        await asyncio.gather(leases.beat(hub), housekeeping.note_key_use(hub), hub_keys.tend(hub))
+        await asyncio.gather(leases.beat(hub), housekeeping.note_key_use(hub), rotation.tend(hub))
 
     async def prune() -> None:
         await housekeeping.prune(hub)

@@ -11,9 +11,9 @@ from computepool.core.errors import Conflict, NotFound
 from computepool.core.resources import NodeState
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
+from computepool.hub.fleet.registry import NodeSession
 from computepool.hub.groups import rows as group_rows
 from computepool.hub.groups.rows import ARRIVED, WAITING, GroupRow
-from computepool.hub.memory.registry import NodeSession
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.snapshot import Question

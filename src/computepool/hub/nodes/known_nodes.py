@@ -14,9 +14,9 @@ from computepool.core.placement.gates import could_run
 from computepool.core.resources import Requirements
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection
-from computepool.hub.memory.shapes import shape_of
-from computepool.hub.nodes import owner_rules
+from computepool.hub.fleet.shapes import shape_of
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes.owner import owner_rules
 from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.snapshot import Question
 from computepool.hub.trust import reputation_rows

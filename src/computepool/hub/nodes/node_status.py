@@ -8,7 +8,7 @@ from computepool.hub.context import Hub
 from computepool.hub.db import dialect
 from computepool.hub.db.session import Connection
 from computepool.hub.identity import rows as account_rows
-from computepool.hub.nodes import price_floors
+from computepool.hub.nodes.owner import price_floors
 from computepool.hub.nodes.rows import NodeStanding
 
 _HUB_FRESH_MS = 30_000

@@ -5,10 +5,11 @@ from __future__ import annotations
 from computepool.core.errors import NotFound
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
+from computepool.hub.fleet.registry import NodeSession
 from computepool.hub.identity.access import NodePrincipal
-from computepool.hub.memory.registry import NodeSession
-from computepool.hub.nodes import earnings, known_nodes
+from computepool.hub.nodes import known_nodes
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes.owner import earnings
 from computepool.protocol.money.market import OwnNodeView
 
 

@@ -1,4 +1,4 @@
-"""Routes of nodes. The poll and the report are hot: hub/http/fast_path.py answers them, with the same functions as here."""
+"""Routes of nodes. The poll and the report are hot: hub/fast_path.py answers them, with the same functions as here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.http.rate_limit import guessing, registrations, seen_from
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.jobs.running import checkpoints, logs
-from computepool.hub.nodes import enrolment, joining, node_list, nodes, own_node, owner_rules
+from computepool.hub.nodes import node_list, nodes, own_node
+from computepool.hub.nodes.joining import enrolment, progress
+from computepool.hub.nodes.owner import owner_rules
 from computepool.hub.scheduling import departures, node_poll
 from computepool.hub.settlement import settle as settlement
 from computepool.hub.trust import evidence, hardware, reputation, reviews
@@ -195,7 +197,7 @@ async def join_codes(principal: Provider, hub: HubDep) -> JoinCodePage:
     responses=refuses(404),
 )
 async def join_status(code_id: IdPath, principal: Provider, hub: HubDep) -> JoinStatus:
-    return await joining.status(hub, principal, code_id)
+    return await progress.status(hub, principal, code_id)
 
 
 @router.delete(

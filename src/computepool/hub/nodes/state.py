@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from computepool.core.fleet.fleet import Fleet
-from computepool.hub.memory.registry import Registry
+from computepool.hub.fleet.registry import Registry
 
 
 @dataclass(slots=True)

@@ -6,9 +6,9 @@ import asyncio
 
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Commit
-from computepool.hub.identity import hub_keys
 from computepool.hub.identity.authenticator import KEYS_TOPIC
-from computepool.hub.identity.hub_keys import SIGNING_TOPIC
+from computepool.hub.identity.signing import rotation
+from computepool.hub.identity.signing.rotation import SIGNING_TOPIC
 from computepool.hub.jobs.quotas import QUOTAS_TOPIC
 from computepool.hub.money import prices
 from computepool.hub.money.prices import PRICES_TOPIC
@@ -79,7 +79,7 @@ class OtherHubs:
         if PRICES_TOPIC in topics or _ANYTHING in topics:
             await prices.reload(self._hub)
         if SIGNING_TOPIC in topics or _ANYTHING in topics:
-            await hub_keys.reload(self._hub)
+            await rotation.reload(self._hub)
         if "queue" in topics or _ANYTHING in topics:
             await self._hub.jobs.queue.load()
         here = {session.node_id for session in self._hub.nodes.registry.sessions}

@@ -22,12 +22,12 @@ from computepool.core.placement.gates import could_run, still_agreed
 from computepool.core.resources import Shape
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
+from computepool.hub.fleet.registry import Lane
 from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.rows import LeasedJob
 from computepool.hub.jobs.running import checkpoints
 from computepool.hub.jobs.running.checkpoint_rows import CheckpointRow
-from computepool.hub.memory.registry import Lane
 from computepool.hub.scheduling.grants import grant_of
 
 #: With more shapes than this in the queue, one of them surely wants the node: not worth finding out which.

@@ -9,10 +9,10 @@ from computepool.core.placement import explain
 from computepool.core.resources import Shape
 from computepool.core.trust import verification
 from computepool.hub.context import Hub
+from computepool.hub.fleet.shapes import shape_of
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import jobs, views
 from computepool.hub.jobs import rows as job_rows
-from computepool.hub.memory.shapes import shape_of
 from computepool.hub.nodes import hosts, mesh_version
 from computepool.hub.scheduling import feasibility
 from computepool.protocol.jobs.jobs import (

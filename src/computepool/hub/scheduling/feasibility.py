@@ -10,7 +10,7 @@ from computepool.core.placement import explain
 from computepool.core.placement.explain import Explanation
 from computepool.core.resources import Requirements, Shape
 from computepool.hub.context import Hub
-from computepool.hub.memory.shapes import shape_of
+from computepool.hub.fleet.shapes import shape_of
 from computepool.hub.nodes import group_homes
 from computepool.hub.nodes import rows as node_rows
 from computepool.protocol.nodes.nodes import Profile

@@ -7,6 +7,7 @@ from functools import partial
 from computepool.core.jobs.lifecycle import LIVE_ATTEMPT, TERMINAL, AttemptState, JobState, Reason
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
+from computepool.hub.fleet.registry import NodeSession
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.jobs import attempt_rows, transitions
 from computepool.hub.jobs import rows as job_rows
@@ -14,7 +15,6 @@ from computepool.hub.jobs.attempt_rows import OwnedAttempt
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import checkpoint_rows
 from computepool.hub.jobs.transitions import Effects, Settlement
-from computepool.hub.memory.registry import NodeSession
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.settlement import after_commit, follow_ups
 from computepool.hub.settlement.verification import verification

@@ -13,6 +13,8 @@ from computepool.core.resources import NodeState
 from computepool.core.trust.hardware import Truth
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
+from computepool.hub.fleet.registry import Lane, NodeSession
+from computepool.hub.fleet.shapes import shape_of
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.jobs import attempt_rows, transitions
 from computepool.hub.jobs import rows as job_rows
@@ -21,10 +23,9 @@ from computepool.hub.jobs.running import checkpoints, usage
 from computepool.hub.jobs.running.checkpoint_rows import CheckpointRow
 from computepool.hub.jobs.specs import KnownSpec
 from computepool.hub.jobs.transitions import NOTHING, Settlement
-from computepool.hub.memory.registry import Lane, NodeSession
-from computepool.hub.memory.shapes import shape_of
-from computepool.hub.nodes import group_homes, mesh_version, own_node, owner_rules, price_floors, uptime
+from computepool.hub.nodes import group_homes, mesh_version, own_node, uptime
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes.owner import owner_rules, price_floors
 from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.scheduling import leases
 from computepool.hub.scheduling.grants import grant_of

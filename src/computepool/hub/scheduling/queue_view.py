@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from computepool.core.placement import explain, gate_messages
 from computepool.core.resources import Shape
 from computepool.hub.context import Hub
+from computepool.hub.fleet.registry import LiveAttempt, NodeSession
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.rows import JobRow
-from computepool.hub.memory.registry import LiveAttempt, NodeSession
 from computepool.protocol.jobs.queueing import LeaseView, LoadView, QueueRow, QueueView, WaitingRow
 
 #: Attempts of one node that are listed, and of all of them together.

@@ -17,8 +17,8 @@ from computepool.core.resources import Requirements
 from computepool.core.trust.verification import VerificationPolicy
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection
+from computepool.hub.fleet.shapes import shape_of
 from computepool.hub.identity.access import Principal
-from computepool.hub.memory.shapes import shape_of
 from computepool.hub.money import ledger_rows
 from computepool.hub.nodes import hosts, mesh_version
 from computepool.hub.scheduling import feasibility

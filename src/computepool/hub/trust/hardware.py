@@ -16,9 +16,9 @@ from computepool.core.trust.hardware import UNKNOWN, Scores, Standing, Truth
 from computepool.core.trust.relative_speed import ACCOUNTS_KEPT, RelativeSpeed, TimedRun
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
+from computepool.hub.fleet.registry import NodeSession
 from computepool.hub.identity import authenticator
 from computepool.hub.identity.access import NodePrincipal
-from computepool.hub.memory.registry import NodeSession
 from computepool.hub.trust import hardware_messages, hardware_rows
 from computepool.protocol.nodes.hardware import HardwareReport, HardwareView
 from computepool.protocol.nodes.nodes import Profile, Report

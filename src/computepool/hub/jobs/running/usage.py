@@ -11,13 +11,13 @@ from computepool.core.resources import Capacity
 from computepool.core.series import Series
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
+from computepool.hub.fleet.registry import LiveAttempt, NodeSession
 from computepool.hub.jobs import attempt_rows
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.attempt_rows import NamedAttempt
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import usage_rows
 from computepool.hub.jobs.state import WatchedAttempt
-from computepool.hub.memory.registry import LiveAttempt, NodeSession
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.nodes.rows import NodeRow
 from computepool.protocol.nodes.mesh import AttemptUsage, JobUsage, LoadNow

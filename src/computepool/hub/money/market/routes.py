@@ -11,7 +11,7 @@ from computepool.hub.http.guard import guarded
 from computepool.hub.http.openapi import examples
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.money.market import market_view
-from computepool.hub.nodes import earnings, price_floors
+from computepool.hub.nodes.owner import earnings, price_floors
 from computepool.protocol.money.market import (
     FloorRequest,
     FloorView,

@@ -16,7 +16,7 @@ from computepool.core.money.pricing import PriceTable, Zone
 from computepool.core.resources import Shape
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
-from computepool.hub.memory.shapes import shape_of
+from computepool.hub.fleet.shapes import shape_of
 from computepool.hub.money.market import rows as market_rows
 from computepool.hub.money.market.rows import Count
 

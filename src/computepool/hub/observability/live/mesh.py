@@ -13,9 +13,9 @@ from computepool.core.resources import NodeProfile
 from computepool.core.trust.tiers import family_of
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection
+from computepool.hub.fleet.registry import NodeSession
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import rows as job_rows
-from computepool.hub.memory.registry import NodeSession
 from computepool.hub.money import ledger_rows
 from computepool.hub.nodes import node_status
 from computepool.hub.nodes import rows as node_rows

@@ -24,12 +24,12 @@ from computepool.core.trust.reputation import (
 from computepool.core.trust.violations import decode
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
+from computepool.hub.fleet.shapes import shape_of
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.attempt_rows import AttemptRow
 from computepool.hub.jobs.rows import FullJobRow, JobRow
 from computepool.hub.jobs.specs import KnownSpec
 from computepool.hub.jobs.transitions import Effects, Settlement
-from computepool.hub.memory.shapes import shape_of
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.settings import Settings
 from computepool.hub.settlement import after_commit, hub_jobs

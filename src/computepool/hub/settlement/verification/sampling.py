@@ -10,8 +10,8 @@ from computepool.core.trust import verification as rules
 from computepool.core.trust.verification import PPM, First, Mode, parse
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
+from computepool.hub.fleet.registry import LiveAttempt
 from computepool.hub.jobs.rows import JobRow
-from computepool.hub.memory.registry import LiveAttempt
 from computepool.hub.nodes.known_nodes import AbleOwners
 from computepool.hub.settlement import fair_time
 from computepool.hub.settlement.verification import checkers

@@ -12,10 +12,10 @@ from computepool.core.jobs.lifecycle import JobState
 from computepool.core.placement.gates import could_run
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
+from computepool.hub.fleet.shapes import shape_of
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.specs import KnownSpec
 from computepool.hub.jobs.transitions import Effects, Settlement
-from computepool.hub.memory.shapes import shape_of
 from computepool.hub.settlement import after_commit, follow_ups, result_rows
 from computepool.hub.settlement.verification import recheck_rows, rechecks, verification
 from computepool.hub.settlement.verification.recheck_rows import HeldResult

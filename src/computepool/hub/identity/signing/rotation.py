@@ -9,10 +9,10 @@ from computepool.core.errors import Conflict
 from computepool.hub.clock import Clock
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Tx
-from computepool.hub.identity import signing_key_rows
 from computepool.hub.identity.access import Principal
-from computepool.hub.identity.hub_secrets import add_next
-from computepool.hub.identity.signing_key_rows import SigningKeyRow
+from computepool.hub.identity.signing import rows as signing_key_rows
+from computepool.hub.identity.signing.rows import SigningKeyRow
+from computepool.hub.identity.signing.secrets import add_next
 from computepool.hub.settings import Settings
 from computepool.protocol.hub_keys import HubKeys
 

@@ -14,9 +14,10 @@ from computepool.hub.identity import authenticator, sign_in
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import NodePrincipal, Principal, Role
 from computepool.hub.identity.rows import CodeRow
-from computepool.hub.nodes import joining, mesh_version
+from computepool.hub.nodes import mesh_version
 from computepool.hub.nodes import rows as node_rows
-from computepool.hub.nodes.joining import CODE_ID, ENROL, JOIN
+from computepool.hub.nodes.joining import progress
+from computepool.hub.nodes.joining.progress import CODE_ID, ENROL, JOIN
 from computepool.hub.snapshot import take
 from computepool.hub.trust import reputation
 from computepool.protocol.hub_keys import rekey_text
@@ -57,10 +58,10 @@ async def enrol_code(hub: Hub, principal: Principal, request: EnrolCodeRequest) 
         id=hub.identity.secrets.digest(code)[:CODE_ID],
         code=code,
         expires_at_ms=expires_at_ms,
-        command=joining.start_command(hub, code),
+        command=progress.start_command(hub, code),
         hosts=hosts,
-        commands=joining.commands(hub, code),
-        warning=joining.unreachable(hub),
+        commands=progress.commands(hub, code),
+        warning=progress.unreachable(hub),
     )
 
 

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from computepool.hub.clock import Clock
 from computepool.hub.db.session import Store, Tx
 from computepool.hub.identity import rows as account_rows
-from computepool.hub.identity import signing_key_rows
-from computepool.hub.identity.signing_key_rows import SigningKeyRow
+from computepool.hub.identity.signing import rows as signing_key_rows
+from computepool.hub.identity.signing.rows import SigningKeyRow
 from computepool.protocol.hub_keys import Endorsement, HubKeys, endorsed_text
 from computepool.protocol.tokens import b64, public_text, unb64
 
