@@ -59,7 +59,6 @@ PATHS = (
     "hub/money/banks/*.py",
     *(
         "hub/money/routes.py",
-        "hub/money/price_routes.py",
         "hub/money/payouts/routes.py",
         "hub/money/market/routes.py",
     ),

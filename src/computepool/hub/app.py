@@ -52,10 +52,9 @@ from computepool.hub.jobs.running import usage
 from computepool.hub.jobs.specs import SpecCache
 from computepool.hub.jobs.state import JobsState
 from computepool.hub.lookup import routes as lookup_routes
-from computepool.hub.loops import cache_sync as follow_loop
 from computepool.hub.loops import dispatch as dispatch_loop
 from computepool.hub.loops import housekeeping as upkeep_loop
-from computepool.hub.money import booking, price_routes
+from computepool.hub.money import booking
 from computepool.hub.money import routes as credit_routes
 from computepool.hub.money.market import routes as market_routes
 from computepool.hub.money.market import spot_prices as market_service
@@ -77,9 +76,8 @@ from computepool.hub.settings import Settings
 from computepool.hub.settlement.state import SettlementState
 from computepool.hub.settlement.verification import verification
 from computepool.hub.trust import reputation_rows, submitter_reputation, submitter_reputation_rows
-from computepool.hub.trust.state import TrustState
+from computepool.hub.trust.state import Submitters, TrustState
 from computepool.hub.trust.submitter_reputation_rows import SubmitterCounts
-from computepool.hub.trust.submitters import Submitters
 
 logger = logging.getLogger(__name__)
 #: Threads of the store and the event loop share one interpreter; the default of 5 ms would be felt in every reply.
@@ -202,7 +200,6 @@ def _routes() -> list[BaseRoute]:
         key_routes.router,
         approval_routes.router,
         credit_routes.router,
-        price_routes.router,
         market_routes.router,
         mesh_routes.router,
         lookup_routes.router,
@@ -249,7 +246,7 @@ async def running(hub: Hub) -> AsyncIterator[None]:
     listener.start()
     duties = [
         dispatch_loop.run(hub, Dispatcher(hub)),
-        follow_loop.run(others),
+        dispatch_loop.follow(others),
         *upkeep_loop.duties(hub),
     ]
     tasks = [asyncio.create_task(duty) for duty in duties]

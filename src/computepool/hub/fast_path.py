@@ -202,9 +202,8 @@ def _parse(model: type[Said], body: bytes) -> Said:
 
 def _is_plain(scope: Scope) -> bool:
     """As programs send it: with a key of a person, and JSON if anything."""
-    said: dict[bytes, bytes] = dict(
-        reversed(scope["headers"])
-    )  # of several the first counts, as for the twin
+    # Of several the first counts, as for the twin.
+    said: dict[bytes, bytes] = dict(reversed(scope["headers"]))
     return (
         said.get(b"authorization", b"").startswith(b"Bearer cp_")
         and (scope["method"] == "GET" or said.get(b"content-type") == b"application/json")

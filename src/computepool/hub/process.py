@@ -23,9 +23,8 @@ class ProcessState:
     hub_id: str
     started_at_ms: int
     stopping: bool = False
-    tasks: set[asyncio.Task[None]] = field(
-        default_factory=set
-    )  #: that somebody asked for; kept until they end
+    #: That somebody asked for; kept until they end.
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _threads: ThreadPoolExecutor = field(default_factory=_threads)
 
     async def in_thread(self, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:

@@ -35,9 +35,8 @@ class Settings(BaseSettings):
     )  #: how others reach this hub, with the path that it has behind a proxy; empty: its own address and port
     dashboard_dir: str = ""  #: the built dashboard; empty: the installed one; none: the plain pages instead
     trusted_origins: str = ""  #: other servers' addresses that the dashboard is used at, with commas
-    mesh_version: str = Field(
-        default="", max_length=64, pattern=r"^([A-Za-z0-9][A-Za-z0-9._:/+-]*)?$"
-    )  #: only nodes of this mesh version are let in; empty: any (docs/mesh.md)
+    #: Only nodes of this mesh version are let in; empty: any (docs/mesh.md)
+    mesh_version: str = Field(default="", max_length=64, pattern=r"^([A-Za-z0-9][A-Za-z0-9._:/+-]*)?$")
 
     # leases (see core/jobs/leases.py)
     polls_per_s_max: int = 4_000
@@ -63,9 +62,8 @@ class Settings(BaseSettings):
     resync_s: float = 5
 
     # finding (see hub/lookup/references.py)
-    find_names_max: int = Field(
-        default=20_000, ge=1
-    )  #: newest jobs or groups of an account looked at for a name
+    #: Newest jobs or groups of an account looked at for a name.
+    find_names_max: int = Field(default=20_000, ge=1)
 
     # money, in microcredits (see core/money/pricing.py)
     economy: Economy = Economy.MARKET
@@ -76,9 +74,8 @@ class Settings(BaseSettings):
     tick_s: float = Field(default=15, gt=0)  #: between two spot prices
     spots_keep_s: float = 30 * 24 * 3600
     holdback_s: float = 7 * 24 * 3600  #: earnings mature after this
-    holdback_tenured_s: float = (
-        3 * 24 * 3600
-    )  #: and those of owners with 30 verified days after this, if sooner
+    #: And those of owners with 30 verified days after this, if sooner.
+    holdback_tenured_s: float = 3 * 24 * 3600
     mature_s: float = Field(default=60, gt=0)  #: between two looks at what has matured
     spend_per_day_max: int = Field(default=100_000_000 * CREDIT, ge=0)  #: per account
     submits_per_s: float = 1_000  #: per account
@@ -137,51 +134,41 @@ class Settings(BaseSettings):
     s3_region: str = ""
     s3_access_key_id: str = ""  #: empty: wherever boto3 finds credentials, such as the machine's own role
     s3_secret_access_key: SecretStr = SecretStr("")
-    s3_part_bytes: int = Field(
-        default=16 * 1024**2, ge=5 * 1024**2, le=256 * 1024**2
-    )  #: in memory, per upload
+    #: In memory, per upload.
+    s3_part_bytes: int = Field(default=16 * 1024**2, ge=5 * 1024**2, le=256 * 1024**2)
     artifact_bytes_max: int = Field(default=1024**4, ge=0)  #: kept per account
-    artifact_reserve: float = Field(
-        default=0.5, ge=0
-    )  #: how far, as a share of its quota, results of jobs may go beyond it
-    artifact_keep_s: float = Field(
-        default=90 * 24 * 3600, ge=0
-    )  #: after the job that it belongs to has ended
-    artifact_grace_s: float = Field(
-        default=24 * 3600, ge=0
-    )  #: bytes that nothing names are left alone this long
+    #: How far, as a share of its quota, results of jobs may go beyond it.
+    artifact_reserve: float = Field(default=0.5, ge=0)
+    #: After the job that it belongs to has ended.
+    artifact_keep_s: float = Field(default=90 * 24 * 3600, ge=0)
+    #: Bytes that nothing names are left alone this long.
+    artifact_grace_s: float = Field(default=24 * 3600, ge=0)
 
     # what people watch (see docs/dashboard.md)
     news_every_s: float = Field(default=0.25, ge=0)  #: how often an open page is told what changed, at most
-    news_alive_s: float = Field(
-        default=1.5, gt=0
-    )  #: how long it is told nothing at most; after twice that and a second it says that the hub is away
-    news_events_max: int = Field(
-        default=1_000, gt=0
-    )  #: events that such news is made of; of more, the rest is not named
+    #: How long it is told nothing at most; after twice that and a second it says that the hub is away.
+    news_alive_s: float = Field(default=1.5, gt=0)
+    #: Events that such news is made of; of more, the rest is not named.
+    news_events_max: int = Field(default=1_000, gt=0)
     streams_max: int = Field(default=100, gt=0)  #: of events and news, that an account holds open at a hub
     mesh_age_s: float = Field(default=1, ge=0)  #: how old the counters and the list of nodes may be
     usage_points_max: int = Field(default=240, ge=4)  #: of one attempt over time
-    usage_series_max: int = Field(
-        default=20_000, ge=0
-    )  #: attempts that are watched at once; the others are not
+    #: Attempts that are watched at once; the others are not.
+    usage_series_max: int = Field(default=20_000, ge=0)
     usage_round_s: float = Field(default=5, gt=0)  #: how often is looked for what has to be saved
     usage_save_s: float = Field(default=300, ge=0)  #: how often that of attempts that still run is saved
     usage_keep_s: float = Field(default=90 * 24 * 3600, ge=0)
-    uptime_gap_s: float = Field(
-        default=180, ge=0
-    )  #: a node that comes back sooner was online all the time: its hub may have restarted
+    #: A node that comes back sooner was online all the time: its hub may have restarted.
+    uptime_gap_s: float = Field(default=180, ge=0)
 
     # limits
-    body_max_bytes: int = (
-        8 * 1024 * 1024
-    )  #: of a request that carries work: submissions, polls, reports, keys
+    #: Of a request that carries work: submissions, polls, reports, keys.
+    body_max_bytes: int = 8 * 1024 * 1024
     plain_body_max_bytes: int = 1024 * 1024  #: of any other
     anonymous_body_max_bytes: int = 64 * 1024  #: of callers who have not signed in
     unread_body_max_bytes: int = 256 * 1024  #: after the answer; then the connection is closed
-    arriving_bodies_max: int = Field(
-        default=64, ge=1
-    )  #: that an account, a node or an unknown address may be sending at once, of those that come in pieces
+    #: That an account, a node or an unknown address may be sending at once, of those that come in pieces.
+    arriving_bodies_max: int = Field(default=64, ge=1)
     json_values_max: int = Field(default=1_000_000, ge=1)  #: in one body
     json_values_per_s: float = Field(default=500_000, gt=0)  #: per account, or node
     artifact_max_bytes: int = 64 * 1024**3
@@ -189,23 +176,19 @@ class Settings(BaseSettings):
     upload_idle_s: float = 24 * 3600
     unreported_keep_s: float = 3 * 24 * 3600  #: a node's upload waits this long for the report that names it
     unreported_max_bytes: int = Field(default=256 * 1024**3, ge=0)  #: and so much of it, per node
-    odd_report_event_s: float = Field(
-        default=60, ge=0
-    )  #: between two events about reports of one node that make no sense; metrics count all of them
-    result_max_bytes: int = Field(
-        default=RESULT_MAX, ge=0
-    )  #: of what a function returns; larger ones only as files
+    #: Between two events about reports of one node that make no sense; metrics count all of them.
+    odd_report_event_s: float = Field(default=60, ge=0)
+    #: Of what a function returns; larger ones only as files.
+    result_max_bytes: int = Field(default=RESULT_MAX, ge=0)
     log_max_bytes: int = 5 * 1024 * 1024  #: kept per attempt
     checkpoint_max_bytes: int = Field(default=64 * 1024**3, ge=0)  #: of all files of one
     checkpoint_gap_s: float = Field(default=5, ge=0)  #: between two of a job, at least
-    checkpoint_failures_max: int = Field(
-        default=2, ge=1
-    )  #: after so many failures of attempts that went on from one, the next starts at the beginning
+    #: After so many failures of attempts that went on from one, the next starts at the beginning.
+    checkpoint_failures_max: int = Field(default=2, ge=1)
     moves_max: int = Field(default=16, ge=0)  #: from host to host, per job, because it said so
     move_wait_s: float = Field(default=24 * 3600, ge=0)  #: for the host that it named to take it
-    children_max: int = Field(
-        default=1_000, ge=0
-    )  #: jobs that one job may submit while it runs, with those that they submit; 0: none
+    #: Jobs that one job may submit while it runs, with those that they submit; 0: none.
+    children_max: int = Field(default=1_000, ge=0)
     children_depth_max: int = Field(default=3, ge=1)  #: how far from the job that a person submitted
     messages_max: int = Field(default=1_000, ge=0)  #: to its collector, per attempt
     message_max_bytes: int = Field(default=16 * 1024, ge=0)  #: of one
@@ -216,27 +199,22 @@ class Settings(BaseSettings):
     result_page_bytes: int = 8 * 1024 * 1024  #: a page of results ends here, whatever its limit
     wait_max_s: float = 60
     registrations_per_s: float = 200
-    enrolments_per_day: int = Field(
-        default=5, ge=0
-    )  #: nodes, per account; administrators may as many as they like
-    failed_signins_per_min: float = Field(
-        default=20, gt=0
-    )  #: from one address, and at one key or code; wrong ones alone count
+    #: Nodes, per account; administrators may as many as they like.
+    enrolments_per_day: int = Field(default=5, ge=0)
+    #: From one address, and at one key or code; wrong ones alone count.
+    failed_signins_per_min: float = Field(default=20, gt=0)
     failed_signins_burst: int = Field(default=20, ge=1)
     enrol_code_life_s: float = 900
     join_code_life_s: float = Field(default=24 * 3600, gt=0)  #: of a code that several hosts join with
     join_code_hosts: int = Field(default=32, ge=1)  #: how many, at most, with one code
     signin_code_life_s: float = 900
     cookie_life_s: float = 7 * 24 * 3600
-    key_rotation_days: float = Field(
-        default=90, ge=0
-    )  #: how often the hub's signing key changes; 0: by hand alone
-    key_overlap_s: float = Field(
-        default=48 * 3600, ge=48 * 3600
-    )  #: how long the last one is accepted: the longest token's life, and a day
-    node_key_overlap_s: float = Field(
-        default=24 * 3600, ge=0
-    )  #: the same for a node's own, when it changes it
+    #: How often the hub's signing key changes; 0: by hand alone.
+    key_rotation_days: float = Field(default=90, ge=0)
+    #: How long the last one is accepted: the longest token's life, and a day.
+    key_overlap_s: float = Field(default=48 * 3600, ge=48 * 3600)
+    #: The same for a node's own, when it changes it.
+    node_key_overlap_s: float = Field(default=24 * 3600, ge=0)
     idempotency_keep_s: float = 7 * 24 * 3600
     concurrency_max: int = 120_000  #: connections
     connections_pending_max: int = (
@@ -246,55 +224,42 @@ class Settings(BaseSettings):
     header_max_bytes: int = 64 * 1024
     body_grace_s: float = Field(default=10, ge=0)  #: before the least speed of a body counts
     body_bytes_per_s_min: int = Field(default=1024, ge=0)
-    dues_successes: int = Field(
-        default=DUES_SUCCESSES, ge=0
-    )  #: jobs of others before a node may have two at once
+    #: Jobs of others before a node may have two at once.
+    dues_successes: int = Field(default=DUES_SUCCESSES, ge=0)
     verify: str = "adaptive"  #: of submissions that do not say: none, adaptive, quorum:K, confidence:P
-    bill_tolerance: float = Field(
-        default=2, ge=1
-    )  #: times as long as agreeing runs took that a run is billed
+    #: Times as long as agreeing runs took that a run is billed.
+    bill_tolerance: float = Field(default=2, ge=1)
     bill_grace_s: float = Field(default=2, ge=0)  #: and so much longer
-    padding_factor: float = Field(
-        default=4, ge=1
-    )  #: beyond so many times what is billed, or what the program usually takes, a node has padded its time
+    #: Beyond so many times what is billed, or what the program usually takes, a node has padded its time.
+    padding_factor: float = Field(default=4, ge=1)
     padding_grace_s: float = Field(default=30, ge=0)  #: and so much longer
     verify_wait_s: float = (
         600  #: how long a result waits for somebody to confirm it, where none is insisted on
     )
-    verify_ties_max: int = Field(
-        default=3, ge=1
-    )  #: after so many results in a row of one program that its two owners disagree about, they are not compared
-    verify_known_s: float = Field(
-        default=3600, ge=0
-    )  #: a node that was heard so lately, by whichever hub, may still come to confirm one
+    #: After so many results in a row of one program that its two owners disagree about, they are not compared.
+    verify_ties_max: int = Field(default=3, ge=1)
+    #: A node that was heard so lately, by whichever hub, may still come to confirm one.
+    verify_known_s: float = Field(default=3600, ge=0)
     verify_known_max: int = Field(default=2_000, ge=0)  #: of those that do not poll this hub, so many
     verify_known_round_s: float = Field(default=60, gt=0)  #: how often they are looked for
-    unconfirmed_days: float = Field(
-        default=30, ge=0
-    )  #: how long pay for a result is held that was due for a check and had none
-    ban_submitter_days: float = Field(
-        default=14, ge=0
-    )  #: how long a submitter must have been here before his jobs help to ban a node, or to test one
+    #: How long pay for a result is held that was due for a check and had none.
+    unconfirmed_days: float = Field(default=30, ge=0)
+    #: How long a submitter must have been here before his jobs help to ban a node, or to test one.
+    ban_submitter_days: float = Field(default=14, ge=0)
     probe_round_s: float = Field(default=30, gt=0)  #: between two looks at which nodes have to be tested
-    probe_age_s: float = Field(
-        default=3600, gt=0
-    )  #: nodes are tested with jobs no older than this: results may depend on the day, or on new packages
-    probe_cost_max: int = Field(
-        default=20 * CREDIT, ge=0
-    )  #: jobs of which one run may cost more than this are not used as tests
-    compare_timeout_s: float = Field(
-        default=60, gt=0, le=600
-    )  #: how long a submitter's function may take to compare two results
-    recheck_max: int = Field(
-        default=40, ge=0
-    )  #: unchecked results of a node that are run again when one of its results was wrong, the newest
+    #: Nodes are tested with jobs no older than this: results may depend on the day, or on new packages.
+    probe_age_s: float = Field(default=3600, gt=0)
+    #: Jobs of which one run may cost more than this are not used as tests.
+    probe_cost_max: int = Field(default=20 * CREDIT, ge=0)
+    #: How long a submitter's function may take to compare two results.
+    compare_timeout_s: float = Field(default=60, gt=0, le=600)
+    #: Unchecked results of a node that are run again when one of its results was wrong, the newest.
+    recheck_max: int = Field(default=40, ge=0)
     recheck_age_s: float = Field(default=7 * 24 * 3600, ge=0)  #: and none that are older
-    recheck_spend: int = Field(
-        default=50 * CREDIT, ge=0
-    )  #: what looking again at one owner's results may cost the pool in that time
-    measure_every_s: float = Field(
-        default=24 * 3600, ge=0
-    )  #: between two measurements of a node, on average; 0: never
+    #: What looking again at one owner's results may cost the pool in that time.
+    recheck_spend: int = Field(default=50 * CREDIT, ge=0)
+    #: Between two measurements of a node, on average; 0: never.
+    measure_every_s: float = Field(default=24 * 3600, ge=0)
     measure_first_s: float = Field(default=5, ge=0)  #: after a node's first word
     measure_answer_s: float = 900  #: how long an answer is waited for before it is asked for again
     measure_history: int = Field(default=10, ge=0)  #: earlier measurements that are kept
@@ -302,17 +267,14 @@ class Settings(BaseSettings):
     retier_factor: float = Field(default=1.5, gt=1)  #: jobs that take so many times as long are too slow
     retier_jobs: int = Field(default=20, ge=2)  #: so many of them, twice
     retier_peers: int = Field(default=3, ge=1)  #: held against so many nodes of other owners
-    retier_accounts: int = Field(
-        default=2, ge=1
-    )  #: submitters it takes against a good measurement; at most 2
+    #: Submitters it takes against a good measurement; at most 2.
+    retier_accounts: int = Field(default=2, ge=1)
     retier_shortest_ms: int = 50  #: shorter runs are not compared
     retier_keep_s: float = 7 * 24 * 3600  #: then the claim is tried again
-    exposure: int = Field(
-        default=EXPOSURE_BASE, ge=0
-    )  #: microcredits that jobs of others on a new owner's nodes may be worth together; 0: anything
-    explore_share: float = Field(
-        default=EXPLORE_SHARE, ge=0, le=1
-    )  #: of cheap jobs that are given by chance, so that more gets known of nodes
+    #: Microcredits that jobs of others on a new owner's nodes may be worth together; 0: anything.
+    exposure: int = Field(default=EXPOSURE_BASE, ge=0)
+    #: Of cheap jobs that are given by chance, so that more gets known of nodes.
+    explore_share: float = Field(default=EXPLORE_SHARE, ge=0, le=1)
     breaker_faults: int = 3  #: node faults in a row before a node cools off
     breaker_base_s: float = 300
     breaker_max_s: float = 24 * 3600

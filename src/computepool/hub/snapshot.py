@@ -51,9 +51,8 @@ class Snapshot:
     varying: frozenset[Program]
     ties: Ties
     run_times: RunTimes
-    storage: Mapping[str, StorageUsage] = field(
-        default_factory=dict
-    )  #: estimates by account; else it is counted
+    #: Estimates by account; else it is counted.
+    storage: Mapping[str, StorageUsage] = field(default_factory=dict)
     answers: Mapping[Question[Any], Any] = field(default_factory=dict)
 
     def ask(self, question: Question[T]) -> T:

@@ -246,9 +246,8 @@ class BlobResponse(Response):
             while left > 0:
                 block = await following
                 if not block:
-                    raise OSError(
-                        "the artifact is shorter than its row says"
-                    )  # the connection is cut: no false end
+                    # The connection is cut: no false end.
+                    raise OSError("the artifact is shorter than its row says")
                 left -= len(block)
                 if left > 0:
                     following = self._read(reading)

@@ -77,9 +77,8 @@ class NodeSession:
     measure: str = ""  #: the measurement that was asked for and is not answered
     measure_told: bool = False
     measure_asked_ms: int = 0
-    result_deliveries: list[str] = field(
-        default_factory=list
-    )  #: groups whose home it is, and that wait for it
+    #: Groups whose home it is, and that wait for it.
+    result_deliveries: list[str] = field(default_factory=list)
     home_due: bool = False  #: what the store says of these may have changed
     place: Place = NOWHERE  #: on the map
 

@@ -24,7 +24,6 @@ from computepool.hub.http.openapi import examples
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.http.rate_limit import guessing
 from computepool.hub.identity import sign_in as identity
-from computepool.hub.identity import sign_in_links
 from computepool.hub.identity.signing import rotation
 from computepool.hub.jobs import quotas
 from computepool.hub.money import new_accounts
@@ -117,7 +116,7 @@ async def create_account(
     responses=refuses(404),
 )
 async def create_link(account_id: IdPath, admin: Admin, hub: HubDep) -> LinkReply:
-    return await sign_in_links.create(hub, admin, account_id)
+    return await identity.create_link(hub, admin, account_id)
 
 
 @router.put(

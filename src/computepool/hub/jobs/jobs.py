@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from computepool.core.errors import Conflict, NotFound
 from computepool.core.ids import time_of
@@ -19,10 +19,8 @@ from computepool.hub.identity import access
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import attempt_rows, dependency_rows, views
 from computepool.hub.jobs import rows as job_rows
-from computepool.hub.jobs.attempt_rows import NamedAttempt
 from computepool.hub.jobs.rows import FullJobRow, JobRow
 from computepool.hub.jobs.running import checkpoint_rows, checkpoints, child_rows
-from computepool.hub.jobs.running.child_rows import ChildJob
 from computepool.hub.lookup import name_rows
 from computepool.hub.settlement.verification import recheck_rows
 from computepool.protocol.jobs.checkpoints import CheckpointDetail
@@ -58,49 +56,33 @@ async def get(hub: Hub, principal: Principal, job_id: str, *, wait_ms: int, seen
             left_ms = deadline_ms - hub.now_ms()
             over = left_ms <= 0 or hub.process.stopping or JobState(row.state) in TERMINAL
             if over or (seen is not None and row.state != seen):
-                return await _detail(hub, principal, job_id)
+                return await _detail(hub, principal, row)
             await watch.wait(left_ms / 1000)
 
 
-_Found: TypeAlias = tuple[
-    JobRow,
-    list[str],
-    list[NamedAttempt],
-    list[OutputRow],
-    tuple[FullJobRow, Sequence[OutputRow]] | None,
-    CheckpointView | None,
-    ChildJob | None,
-    list[str],
-]
+async def _detail(hub: Hub, principal: Principal, job: JobRow) -> JobDetail:
+    known = (await hub.jobs.specs.load([job.spec_digest]))[job.spec_digest]
 
-
-async def _detail(hub: Hub, principal: Principal, job_id: str) -> JobDetail:
-    def load(connection: Connection) -> _Found:
-        row = owned(principal, job_rows.get_job(connection, job_id))
-        return (
-            row,
-            dependency_rows.get(connection, job_id),
-            attempt_rows.get_attempts(connection, job_id),
-            artifact_rows.outputs_of(connection, [job_id]).get(job_id, []),
-            _corrected(connection, row),
-            _checkpoint(connection, row),
-            child_rows.get(connection, job_id),
-            child_rows.direct(connection, job_id, limit=_CHILDREN_SHOWN),
+    def load(connection: Connection) -> JobDetail:
+        row, place = (
+            owned(principal, job_rows.get_job(connection, job.id)),
+            child_rows.get(connection, job.id),
         )
+        found = views.job_detail(
+            row,
+            spec=known.spec,
+            after=dependency_rows.get(connection, row.id),
+            attempts=attempt_rows.get_attempts(connection, row.id),
+            outputs=artifact_rows.outputs_of(connection, [row.id]).get(row.id, []),
+            corrected=_corrected(connection, row),
+            checkpoint=_checkpoint(connection, row),
+            principal=principal,
+        )
+        children = child_rows.direct(connection, row.id, limit=_CHILDREN_SHOWN)
+        parent_id = None if place is None else place.parent_id
+        return found.model_copy(update={"parent_id": parent_id, "children": children})
 
-    row, after, attempts, outputs, corrected, checkpoint, place, children = await hub.store.read(load)
-    known = (await hub.jobs.specs.load([row.spec_digest]))[row.spec_digest]
-    found = views.job_detail(
-        row,
-        spec=known.spec,
-        after=after,
-        attempts=attempts,
-        outputs=outputs,
-        corrected=corrected,
-        checkpoint=checkpoint,
-        principal=principal,
-    ).model_copy(update={"parent_id": None if place is None else place.parent_id, "children": children})
-    return _noted(hub, [found])[0]
+    return _noted(hub, [await hub.store.read(load)])[0]
 
 
 def _corrected(connection: Connection, job: JobRow) -> tuple[FullJobRow, Sequence[OutputRow]] | None:

@@ -1,4 +1,4 @@
-"""Specs in memory: what jobs run, parsed once."""
+"""Specs in memory: what jobs run, parsed once, and how long that takes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from computepool.hub.jobs import rows as job_rows
 from computepool.protocol.jobs.jobs import JobSpec
 
 _CACHED_MAX = 10_000
+_WEIGHT = 0.2  #: of the newest run
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +49,19 @@ class SpecCache:
             for digest, body in bodies.items():
                 found[digest] = self.add(digest, body, JobSpec.model_validate_json(body))
         return found
+
+
+class RunLengths:
+    """Short jobs are given to a node several at a time."""
+
+    def __init__(self) -> None:
+        self._ms: dict[str, float] = {}  #: by spec digest, the newest count more
+
+    def learn(self, digest: str, ran_ms: float) -> None:
+        before = self._ms.get(digest)
+        if before is None and len(self._ms) >= _CACHED_MAX:
+            self._ms.clear()
+        self._ms[digest] = ran_ms if before is None else before + _WEIGHT * (ran_ms - before)
+
+    def of(self, digest: str) -> float | None:
+        return self._ms.get(digest)

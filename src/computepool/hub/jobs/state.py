@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from computepool.core.series import Series
 from computepool.hub.jobs.queue import Queue
-from computepool.hub.jobs.run_lengths import RunLengths
-from computepool.hub.jobs.specs import SpecCache
+from computepool.hub.jobs.specs import RunLengths, SpecCache
 from computepool.protocol.nodes.nodes import LoadModel
 
 #: Fewer than there are threads for reading, so that everything else can be read meanwhile.

@@ -31,7 +31,7 @@ from computepool.hub.money import holds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """What a transaction came to, for the hub's memory to follow after the commit (`Dispatcher.follow`)."""
+    """What a transaction came to, for the hub's memory to follow after the commit (settlement/after_commit.py)."""
 
     requeued: Sequence[str] = ()
     finished: Sequence[str] = ()
@@ -57,9 +57,8 @@ class Effects:
     over: list[tuple[str, str]] = field(default_factory=list)
     hub_jobs: list[str] = field(default_factory=list)  #: that are over
     penalised: list[str] = field(default_factory=list)  #: nodes whose result was proven wrong
-    ended_parents: list[str] = field(
-        default_factory=list
-    )  #: jobs that ran, may have submitted others, and did not succeed
+    #: Jobs that ran, may have submitted others, and did not succeed.
+    ended_parents: list[str] = field(default_factory=list)
     resting: dict[str, int] = field(default_factory=dict)
     varying: set[Program] = field(default_factory=set)
     ties: list[tuple[Program, Sequence[str]]] = field(default_factory=list)

@@ -135,9 +135,8 @@ def _matching(wanted: EventFilter) -> list[ColumnElement[bool]]:
         found.append(events.c.at_ms <= wanted.until_ms)
     if wanted.text:
         words = [events.c[name].icontains(wanted.text, autoescape=True) for name in _TEXTS]
-        words.append(
-            events.c.data.icontains(json.dumps(wanted.text)[1:-1], autoescape=True)
-        )  # as JSON writes it
+        # As JSON writes it.
+        words.append(events.c.data.icontains(json.dumps(wanted.text)[1:-1], autoescape=True))
         names = [events.c[name] == wanted.text for name in _IDS]
         found.append(or_(*words, *names))
     return found

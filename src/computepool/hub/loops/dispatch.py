@@ -6,6 +6,7 @@ import asyncio
 
 from computepool.hub.context import Hub
 from computepool.hub.loops.runner import guarded, pause_after_failure
+from computepool.hub.scheduling.cache_sync import OtherHubs
 from computepool.hub.scheduling.dispatch import Dispatcher
 
 _LOAD_ALL_S = 60.0  #: a hub that always has something to do comes to its safety net, too
@@ -24,6 +25,13 @@ async def run(hub: Hub, dispatcher: Dispatcher) -> None:
         if not await guarded("dispatch", dispatcher.rounds, health=hub.observability.loop_health):
             await pause_after_failure()
             hub.jobs.queue.kick()
+
+
+async def follow(others: OtherHubs) -> None:
+    """Keeps this hub in step with what the other hubs did."""
+    while True:
+        if not await guarded("follow", others.catch_up):
+            await pause_after_failure()
 
 
 async def _wait(hub: Hub) -> None:

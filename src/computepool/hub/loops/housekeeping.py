@@ -29,12 +29,6 @@ _PRUNE_S = 600.0
 def duties(hub: Hub) -> list[Coroutine[Any, Any, None]]:
     settings = hub.settings
 
-    async def renew() -> None:
-        await leases.renew(hub)
-
-    async def note_seen() -> None:
-        await leases.note_seen(hub)
-
     async def beat() -> None:
         await asyncio.gather(leases.beat(hub), housekeeping.note_key_use(hub), rotation.tend(hub))
 
@@ -59,24 +53,18 @@ def duties(hub: Hub) -> list[Coroutine[Any, Any, None]]:
         await credit_service.mature(hub)
         await unconfirmed.start_checks(hub)
 
-    async def probe() -> None:
-        await probes.send_due(hub)
-
-    async def pay_out() -> None:
-        await payout_rounds.run(hub)
-
     repeat = partial(every, health=hub.observability.loop_health)
     return [
         _tell(hub),
         repeat(settings.tick_s, "market", price),
         repeat(settings.mature_s, "mature", mature),
-        repeat(settings.probe_round_s, "probes", probe),
+        repeat(settings.probe_round_s, "probes", partial(probes.send_due, hub)),
         repeat(settings.verify_known_round_s, "known_nodes", partial(known_nodes.refresh, hub)),
         repeat(settings.retier_round_s, "hardware", measure),
-        repeat(settings.payout_round_s, "payouts", pay_out),
+        repeat(settings.payout_round_s, "payouts", partial(payout_rounds.run, hub)),
         repeat(settings.sweep_s, "sweep", Sweep(hub)),
-        repeat(renew_s(settings), "renew", renew),
-        repeat(settings.lease_min_s / 2, "note_seen", note_seen),
+        repeat(renew_s(settings), "renew", partial(leases.renew, hub)),
+        repeat(settings.lease_min_s / 2, "note_seen", partial(leases.note_seen, hub)),
         repeat(leases.HUB_BEAT_MS / 1000, "beat", beat),
         repeat(settings.usage_round_s, "usage", partial(usage.save, hub)),
         repeat(_PRUNE_S, "prune", prune),

@@ -1,10 +1,10 @@
-"""Routes of credits: what an account has, its statement, costs, quotes, receipts, the leaderboard, and top-ups."""
+"""Routes of credits: balances, statements, costs, quotes, receipts, the leaderboard, top-ups, and the price table."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import Body, Depends, Query, Request
+from fastapi import Body, Depends, Path, Query, Request
 from fastapi.responses import StreamingResponse
 
 from computepool.core.money.ledger import Kind
@@ -24,7 +24,7 @@ from computepool.hub.http.dependencies import (
 from computepool.hub.http.guard import guarded
 from computepool.hub.http.openapi import examples
 from computepool.hub.http.openapi.problems import refuses
-from computepool.hub.money import costs, receipts, statements
+from computepool.hub.money import costs, prices, receipts, statements
 from computepool.hub.money import credits as credit_service
 from computepool.hub.money.statements import Wanted
 from computepool.hub.submission import quotes
@@ -32,6 +32,9 @@ from computepool.protocol.money.credits import (
     CostView,
     CreditsView,
     LeaderboardView,
+    PricesRequest,
+    PriceTableView,
+    PriceVersions,
     QuoteRequest,
     QuoteView,
     StatementPage,
@@ -163,3 +166,31 @@ async def explain_cost(job_id: IdPath, principal: SignedIn, hub: HubDep) -> Cost
 )
 async def get_receipt(job_id: IdPath, principal: SignedIn, hub: HubDep) -> SignedReceipt:
     return await receipts.issue(hub, principal, job_id)
+
+
+@router.get("/prices", tags=["prices"], summary="The price table in force")
+async def get_prices(_caller: SignedIn, hub: HubDep) -> PriceTableView:
+    return await prices.show(hub)
+
+
+@router.get("/prices/versions", tags=["prices"], summary="Every version there was, newest first")
+async def list_price_versions(_caller: SignedIn, hub: HubDep) -> PriceVersions:
+    return await prices.history(hub)
+
+
+@router.get(
+    "/prices/{version}", tags=["prices"], summary="One version of the price table", responses=refuses(404)
+)
+async def get_price_version(
+    version: Annotated[int, Path(ge=1, le=2**31 - 1)], _caller: SignedIn, hub: HubDep
+) -> PriceTableView:
+    return await prices.show(hub, version)
+
+
+@router.put(
+    "/prices", tags=["prices"], summary="Put a new version of the prices in force", responses=refuses(409)
+)
+async def change_prices(
+    body: Annotated[PricesRequest, Body(openapi_examples=examples.PRICES)], admin: Admin, hub: HubDep
+) -> PriceTableView:
+    return await prices.change(hub, admin, body)

@@ -18,7 +18,6 @@ class MoneyState:
         None  #: the transfer up to which all earnings were looked at; none: look at everybody's
     )
     matured_soon: int | None = None  #: the same for owners whose earnings mature sooner
-    boards: dict[str, tuple[int, LeaderboardView]] = field(
-        default_factory=dict
-    )  #: by order; when made, and what
+    #: By order; when made, and what.
+    boards: dict[str, tuple[int, LeaderboardView]] = field(default_factory=dict)
     charts: dict[str, tuple[int, MarketChart]] = field(default_factory=dict)  #: by span; when made, and what

@@ -29,13 +29,19 @@ def follow_commit(hub: Hub, commit: Commit) -> None:
         reputation.follow(hub, commit.reputations)
     if commit.submitters:
         submitter_reputation.follow(hub, commit.submitters)
-    if KEYS_TOPIC in topics:
+    _forget(hub, topics)
+
+
+def _forget(hub: Hub, topics: set[str]) -> None:
+    """What memory knew of these is no longer so."""
+    anything = _ANYTHING in topics
+    if KEYS_TOPIC in topics or anything:
         hub.identity.authenticator.forget()
-    if QUOTAS_TOPIC in topics:
+    if QUOTAS_TOPIC in topics or anything:
         hub.jobs.quota_uses.clear()
         hub.artifacts.usage.clear()
-    if HOMES_TOPIC in topics:
-        group_homes.follow(hub, topics)
+    if HOMES_TOPIC in topics or anything:
+        group_homes.follow(hub, None if anything else topics)
 
 
 class OtherHubs:
@@ -51,13 +57,7 @@ class OtherHubs:
             self._hub.signals.fire_all()
         else:
             self._hub.signals.fire(topics)
-        if KEYS_TOPIC in topics or _ANYTHING in topics:
-            self._hub.identity.authenticator.forget()
-        if QUOTAS_TOPIC in topics or _ANYTHING in topics:
-            self._hub.jobs.quota_uses.clear()
-            self._hub.artifacts.usage.clear()
-        if HOMES_TOPIC in topics or _ANYTHING in topics:
-            group_homes.follow(self._hub, None if _ANYTHING in topics else topics)
+        _forget(self._hub, topics)
         self._heard |= {topic for topic in topics if topic in _FOLLOWED or topic.startswith(_NODE)}
         if self._heard:
             self._wanted.set()

@@ -76,9 +76,8 @@ def _hear(hub: Hub, session: NodeSession, request: NextRequest, *, poll: bool) -
     holding = set(request.holding)
     session.cancel.update(id_ for id_ in holding if id_ not in session.attempts)
     if not poll:
-        return (
-            session.polls
-        )  # only polls are sequential; a heartbeat may overtake the reply that carries a grant
+        # Only polls are sequential; a heartbeat may overtake the reply that carries a grant.
+        return session.polls
     session.wake()
     session.waiter = None  # an older poll of the same node: its connection is gone
     session.polls += 1
