@@ -244,11 +244,7 @@ async def running(hub: Hub) -> AsyncIterator[None]:
     await known_nodes.refresh(hub)
     await hub.jobs.queue.load_all()
     listener.start()
-    duties = [
-        dispatch_loop.run(hub, Dispatcher(hub)),
-        dispatch_loop.follow(others),
-        *upkeep_loop.duties(hub),
-    ]
+    duties = [dispatch_loop.run(hub, Dispatcher(hub)), dispatch_loop.follow(others), *upkeep_loop.duties(hub)]
     tasks = [asyncio.create_task(duty) for duty in duties]
     logger.info("hub.started: %s", hub.process.hub_id)
     try:

@@ -14,10 +14,6 @@ T = TypeVar("T")
 _THREADS = 16
 
 
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_THREADS, thread_name_prefix="slow")
-
-
 @dataclass(slots=True)
 class ProcessState:
     hub_id: str
@@ -25,7 +21,7 @@ class ProcessState:
     stopping: bool = False
     #: That somebody asked for; kept until they end.
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    _threads: ThreadPoolExecutor = field(default_factory=_threads)
+    _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_THREADS, "slow"))
 
     async def in_thread(self, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         """What waits for a disk or another service must not hold up the store's threads."""

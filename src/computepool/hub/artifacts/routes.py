@@ -64,12 +64,7 @@ _RANGE_PARAMETER = {
 
 @router.get("/artifacts", summary="List artifacts and what refers to them, newest first")
 async def list_artifacts(
-    principal: SignedIn,
-    hub: HubDep,
-    *,
-    job_id: IdQuery = None,
-    after: Cursor = None,
-    limit: Limit = 100,
+    principal: SignedIn, hub: HubDep, *, job_id: IdQuery = None, after: Cursor = None, limit: Limit = 100
 ) -> ArtifactPage:
     return await artifacts.page(hub, principal, job_id=job_id, after=after, limit=limit)
 

@@ -128,13 +128,7 @@ async def get_results(
     responses=refuses(404),
 )
 async def get_messages(
-    group_id: IdPath,
-    principal: SignedIn,
-    hub: HubDep,
-    *,
-    after: Seq = 0,
-    wait_ms: WaitMs,
-    limit: Limit = 100,
+    group_id: IdPath, principal: SignedIn, hub: HubDep, *, after: Seq = 0, wait_ms: WaitMs, limit: Limit = 100
 ) -> MessagePage:
     return await messages.page(hub, principal, group_id, after=after, limit=limit, wait_ms=wait_ms)
 

@@ -379,8 +379,7 @@ def page_jobs(
     statement = (
         GroupJobRow.select()
         .outerjoin(
-            expected_jobs,
-            (expected_jobs.c.group_id == jobs.c.group_id) & (expected_jobs.c.key == jobs.c.key),
+            expected_jobs, (expected_jobs.c.group_id == jobs.c.group_id) & (expected_jobs.c.key == jobs.c.key)
         )
         .where(jobs.c.group_id == group_id, jobs.c.id > after)
         .order_by(jobs.c.id)

@@ -70,8 +70,7 @@ class AccountLimits:
                 self._buckets.popitem(last=False)
         if lacks_s := bucket.lacks_s(amount):
             raise RateLimited(
-                f"Your account may {self._what.format(per_s=self._per_s)}.",
-                retry_after_s=max(1.0, lacks_s),
+                f"Your account may {self._what.format(per_s=self._per_s)}.", retry_after_s=max(1.0, lacks_s)
             )
 
 

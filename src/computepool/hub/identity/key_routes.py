@@ -22,13 +22,7 @@ from computepool.hub.http.guard import guarded
 from computepool.hub.http.openapi import examples
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.identity import keys
-from computepool.protocol.accounts import (
-    KeyPage,
-    KeyRequest,
-    KeyRotateRequest,
-    NewKeyReply,
-    RevokedReply,
-)
+from computepool.protocol.accounts import KeyPage, KeyRequest, KeyRotateRequest, NewKeyReply, RevokedReply
 
 router = guarded(tags=["accounts"])
 
@@ -50,10 +44,7 @@ async def list_keys(
 
 
 @router.post(
-    "/keys",
-    status_code=201,
-    summary="Make an API key; it is shown once",
-    responses=refuses(404, 409),
+    "/keys", status_code=201, summary="Make an API key; it is shown once", responses=refuses(404, 409)
 )
 async def create_key(
     request: Request,
@@ -90,9 +81,8 @@ async def rotate_key(
     summary="Revoke a key; it stops working at once",
     responses=refuses(404),
 )
-async def revoke_key(request: Request, key_id: IdPath, principal: SignedIn, hub: HubDep) -> None:
+async def revoke_key(key_id: IdPath, principal: SignedIn, hub: HubDep) -> None:
     await keys.revoke(hub, principal, key_id)
-    dependencies.get_authenticator(request).forget()
 
 
 @router.delete(
@@ -101,24 +91,16 @@ async def revoke_key(request: Request, key_id: IdPath, principal: SignedIn, hub:
     responses=refuses(404),
 )
 async def revoke_all_keys(
-    request: Request,
     principal: SignedIn,
     hub: HubDep,
     *,
     keep_this: Annotated[bool, Query(description="Leave the key that asks")] = True,
     account_id: IdQuery = None,
 ) -> RevokedReply:
-    ended = await keys.revoke_all(hub, principal, account_id, keep_this=keep_this)
-    dependencies.get_authenticator(request).forget()
-    return RevokedReply(revoked=ended)
+    return RevokedReply(revoked=await keys.revoke_all(hub, principal, account_id, keep_this=keep_this))
 
 
-@router.post(
-    "/signout",
-    status_code=204,
-    summary="End the key or session that asks, at once",
-)
+@router.post("/signout", status_code=204, summary="End the key or session that asks, at once")
 async def sign_out(request: Request, response: Response, principal: MayRead, hub: HubDep) -> None:
     await keys.sign_out(hub, principal)
-    dependencies.get_authenticator(request).forget()
     dependencies.clear_cookie(request, response)

@@ -153,12 +153,7 @@ async def rotate(
         lives_s = request.expires_in_s or (None if life_ms is None else life_ms / 1000)
         asked = request.expires_in_s is not None
         expires_at_ms = _ends_with_maker(tx, principal, _after(tx.now_ms, lives_s), asked=asked)
-        key = {
-            "id": new_id,
-            "account_id": old.account_id,
-            "name": old.name,
-            "expires_at_ms": expires_at_ms,
-        }
+        key = {"id": new_id, "account_id": old.account_id, "name": old.name, "expires_at_ms": expires_at_ms}
         reply = _insert(tx, key, secret=secret, hash_=hash_, scopes=scopes)
         ends_ms = tx.now_ms + round(request.overlap_s * 1000)
         account_rows.end_key(tx, key_id, at_ms=min(ends_ms, old.expires_at_ms or ends_ms))
@@ -202,11 +197,7 @@ async def sign_out(hub: Hub, principal: Principal) -> None:
     def unit(tx: Tx) -> None:
         if account_rows.revoke_key(tx, principal.key_id):
             _tell(
-                tx,
-                principal,
-                "account.signed_out",
-                account_id=principal.account_id,
-                key_id=principal.key_id,
+                tx, principal, "account.signed_out", account_id=principal.account_id, key_id=principal.key_id
             )
         tx.touch(KEYS_TOPIC)
 

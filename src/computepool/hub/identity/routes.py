@@ -73,10 +73,7 @@ async def hub_keys(hub: HubDep, _caller: Anyone) -> HubKeys:
 
 
 @router.post(
-    "/hub/keys/rotate",
-    tags=["hub"],
-    summary="Sign with the next key from now on",
-    responses=refuses(409),
+    "/hub/keys/rotate", tags=["hub"], summary="Sign with the next key from now on", responses=refuses(409)
 )
 async def rotate_hub_key(admin: Admin, hub: HubDep) -> HubKeys:
     return await rotation.rotate(hub, admin)

@@ -13,13 +13,7 @@ from computepool.hub.identity.access import Principal
 from computepool.hub.identity.rows import AccountRow
 from computepool.hub.identity.signing.secrets import make_key
 from computepool.hub.snapshot import Snapshot, take
-from computepool.protocol.accounts import (
-    AccountPage,
-    AccountView,
-    LinkReply,
-    SignInReply,
-    SignInRequest,
-)
+from computepool.protocol.accounts import AccountPage, AccountView, LinkReply, SignInReply, SignInRequest
 
 
 class WrongCode(BadRequest):

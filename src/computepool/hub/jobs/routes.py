@@ -165,13 +165,7 @@ async def get_result(job_id: IdPath, principal: SignedIn, hub: HubDep, wait_ms: 
     responses=refuses(404),
 )
 async def get_logs(
-    job_id: IdPath,
-    principal: SignedIn,
-    hub: HubDep,
-    *,
-    after: Seq = 0,
-    wait_ms: WaitMs,
-    limit: Limit = 200,
+    job_id: IdPath, principal: SignedIn, hub: HubDep, *, after: Seq = 0, wait_ms: WaitMs, limit: Limit = 200
 ) -> LogPage:
     await jobs.check_visible(hub, principal, job_id)
     return await logs.page(hub, job_id, after=after, limit=limit, wait_ms=wait_ms)

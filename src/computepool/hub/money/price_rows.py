@@ -45,9 +45,6 @@ def insert(tx: Tx, table: PriceTable, *, created_by: str) -> None:
     """The caller chose the next version; two who chose the same one meet in the primary key."""
     tx.connection.execute(
         price_tables.insert().values(
-            version=table.version,
-            body=pricing.to_json(table),
-            created_by=created_by,
-            created_at_ms=tx.now_ms,
+            version=table.version, body=pricing.to_json(table), created_by=created_by, created_at_ms=tx.now_ms
         )
     )

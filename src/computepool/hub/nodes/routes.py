@@ -21,7 +21,6 @@ from computepool.hub.http.dependencies import (
     Node,
     Provider,
     SignedIn,
-    get_authenticator,
 )
 from computepool.hub.http.guard import guarded
 from computepool.hub.http.openapi import examples
@@ -87,9 +86,7 @@ async def next_(
     responses=refuses(403),
 )
 async def complete(
-    body: Annotated[CompleteRequest, Body(openapi_examples=examples.COMPLETE)],
-    node: Node,
-    hub: HubDep,
+    body: Annotated[CompleteRequest, Body(openapi_examples=examples.COMPLETE)], node: Node, hub: HubDep
 ) -> CompleteReply:
     return await settlement.complete(hub, node, body)
 
@@ -98,9 +95,7 @@ async def complete(
     "/heartbeat", tags=["agent"], summary="Renew leases and tell what runs, without waiting or claiming"
 )
 async def heartbeat(
-    body: Annotated[NextRequest, Body(openapi_examples=examples.HEARTBEAT)],
-    node: Node,
-    hub: HubDep,
+    body: Annotated[NextRequest, Body(openapi_examples=examples.HEARTBEAT)], node: Node, hub: HubDep
 ) -> NextReply:
     return await node_poll.next_(hub, node, body, poll=False)
 
@@ -161,21 +156,13 @@ async def register(
     responses=refuses(403, 409),
 )
 async def rekey(
-    request: Request,
-    body: Annotated[RekeyRequest, Body(openapi_examples=examples.REKEY)],
-    node: Node,
-    hub: HubDep,
+    body: Annotated[RekeyRequest, Body(openapi_examples=examples.REKEY)], node: Node, hub: HubDep
 ) -> RekeyReply:
-    reply = await enrolment.rekey(hub, node, body)
-    get_authenticator(request).forget()
-    return reply
+    return await enrolment.rekey(hub, node, body)
 
 
 @router.post(
-    "/nodes/codes",
-    status_code=201,
-    tags=["nodes"],
-    summary="A code to enrol a node of yours, or several",
+    "/nodes/codes", status_code=201, tags=["nodes"], summary="A code to enrol a node of yours, or several"
 )
 async def enrol_code(
     principal: Provider,
@@ -261,10 +248,8 @@ async def get_own_node(node: Node, hub: HubDep) -> OwnNodeView:
     summary="The node leaves the pool: its key is refused from now on, and what it held runs elsewhere",
     responses=refuses(404),
 )
-async def leave(request: Request, node: Node, hub: HubDep) -> OwnNodeView:
-    view = await departures.leave(hub, node)
-    get_authenticator(request).forget()
-    return view
+async def leave(node: Node, hub: HubDep) -> OwnNodeView:
+    return await departures.leave(hub, node)
 
 
 @router.get("/nodes/{node_id}", tags=["nodes"], summary="One node", responses=refuses(404))

@@ -105,13 +105,7 @@ def delivery_id(webhook_id: str, seq: int) -> str:
 
 def payload(address: str, event: str, *, at_ms: int, data: dict[str, Any]) -> str:
     """Ids and counts; never results, and no more of a person's words than names."""
-    said = {
-        "version": PAYLOAD_VERSION,
-        "type": event,
-        "at_ms": at_ms,
-        "hub": address,
-        "data": data,
-    }
+    said = {"version": PAYLOAD_VERSION, "type": event, "at_ms": at_ms, "hub": address, "data": data}
     return json.dumps(said, separators=(",", ":"))
 
 

@@ -141,9 +141,7 @@ _OPEN = ServerSentEvent(comment="open")
 
 
 @router.get(
-    "/events/stream",
-    response_class=EventSourceResponse,
-    summary="The same, live (server-sent events)",
+    "/events/stream", response_class=EventSourceResponse, summary="The same, live (server-sent events)"
 )
 async def stream_events(listener: Listener) -> AsyncIterator[EventView]:
     yield _OPEN  # type: ignore[misc]

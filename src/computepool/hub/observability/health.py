@@ -37,10 +37,7 @@ async def view(hub: Hub) -> HealthView:
         found = [_part("database", "fail", f"It does not answer: {error.detail}", todo=_DATABASE_AWAY)]
     else:
         took_ms = max(0, hub.now_ms() - began_ms)
-        found = [
-            _database(hub, known, took_ms=took_ms),
-            *(make(hub, known) for make in _PARTS),
-        ]
+        found = [_database(hub, known, took_ms=took_ms), *(make(hub, known) for make in _PARTS)]
     loops = [_loop(beat, hub.now_ms()) for beat in hub.observability.loop_health.all()]
     parts = [*found, await _disk(hub), await _artifacts(hub), _loops(loops)]
     state = max((part.state for part in parts), key=_WORST.index)
@@ -129,11 +126,7 @@ def _nodes(hub: Hub, known: Vitals) -> HealthPart:
     values = {"online": online, "enrolled": known.nodes, "resting": known.resting}
     if not known.nodes:
         return _part(
-            "nodes",
-            "warn",
-            "No machine is lent yet.",
-            todo="Make a code: `pool node code`.",
-            values=values,
+            "nodes", "warn", "No machine is lent yet.", todo="Make a code: `pool node code`.", values=values
         )
     found = Counter(
         hub.nodes.registry.status(session, hub.now_ms()) for session in hub.nodes.registry.sessions

@@ -107,7 +107,6 @@ async def sign_out(request: Request, principal: Anyone, hub: HubDep) -> Response
     refuse_cross_site(request)
     if principal is not None:
         await keys.sign_out(hub, principal)
-        dependencies.get_authenticator(request).forget()
     response = RedirectResponse(f"{hub.settings.prefix}/", 303)
     dependencies.clear_cookie(request, response)
     return response

@@ -9,9 +9,7 @@ from computepool.hub.observability.live.memory import MeshMemory
 from computepool.hub.observability.loop_health import LoopHealth
 from computepool.protocol.health import CheckView
 
-
-def _never() -> CheckView:
-    return CheckView(state="never", sentence="The rules were not checked since this hub started.")
+_NEVER = CheckView(state="never", sentence="The rules were not checked since this hub started.")
 
 
 @dataclass(slots=True)
@@ -19,4 +17,4 @@ class ObservabilityState:
     loop_health: LoopHealth
     mesh: MeshMemory = field(default_factory=MeshMemory)
     listening: Counter[str] = field(default_factory=Counter)  #: open streams, by account
-    check: CheckView = field(default_factory=_never)  #: the last look at the database's rules, or this one
+    check: CheckView = _NEVER  #: the last look at the database's rules, or this one

@@ -25,11 +25,11 @@ def follow_commit(hub: Hub, commit: Commit) -> None:
     """After each commit of this hub's own."""
     topics = commit.topics
     hub.signals.fire(topics)
+    _forget(hub, topics)
     if commit.reputations:
         reputation.follow(hub, commit.reputations)
     if commit.submitters:
         submitter_reputation.follow(hub, commit.submitters)
-    _forget(hub, topics)
 
 
 def _forget(hub: Hub, topics: set[str]) -> None:

@@ -26,8 +26,6 @@ from computepool.hub.submission import quote_messages, verification
 from computepool.protocol.jobs.jobs import asked
 from computepool.protocol.money.credits import Estimate, QuoteRequest, QuoteView, ZoneOffer
 
-__all__ = ["Terms", "quote", "terms"]
-
 #: How far back history is asked.
 _RUNS_MAX = 200
 _JOBS_LOOKED_AT = 5_000

@@ -9,6 +9,7 @@ from typing import Any
 
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict
 from computepool.core.jobs.lifecycle import TERMINAL, JobState, Reason
+from computepool.core.money.terms import Terms
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.artifacts import storage_quota
 from computepool.hub.artifacts.inline_rows import size_of
@@ -29,7 +30,6 @@ from computepool.hub.nodes import mesh_version
 from computepool.hub.scheduling import feasibility
 from computepool.hub.snapshot import Snapshot, take
 from computepool.hub.submission import quotes, verification
-from computepool.hub.submission.quotes import Terms
 from computepool.hub.submission.verification import RequestedComparison
 from computepool.protocol.jobs.children import ChildrenRequest
 from computepool.protocol.jobs.jobs import SubmitReply, SubmitRequest, spec_digest

@@ -67,9 +67,7 @@ async def get_default_floor(principal: Provider, hub: HubDep) -> FloorView:
     "/market/floor", summary="The floor of all your nodes that have none of their own", responses=refuses(409)
 )
 async def set_default_floor(
-    body: Annotated[FloorRequest, Body(openapi_examples=examples.FLOOR)],
-    principal: Provider,
-    hub: HubDep,
+    body: Annotated[FloorRequest, Body(openapi_examples=examples.FLOOR)], principal: Provider, hub: HubDep
 ) -> FloorView:
     return await price_floors.set_default(hub, principal, body.floor)
 

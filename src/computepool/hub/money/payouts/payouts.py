@@ -116,8 +116,7 @@ def _reserve(
         )
     if rows.count_undecided(tx.connection, account) >= settings.payouts_open_max:
         raise RateLimited(
-            f"An account may have {settings.payouts_open_max} payouts under way at once.",
-            retry_after_s=60,
+            f"An account may have {settings.payouts_open_max} payouts under way at once.", retry_after_s=60
         )
     booking.post(
         tx,

@@ -100,9 +100,7 @@ async def cancel_payout(
 
 
 @router.post(
-    "/payouts/{payout_id}/approve",
-    summary="Let a first or large payout go",
-    responses=refuses(404, 409),
+    "/payouts/{payout_id}/approve", summary="Let a first or large payout go", responses=refuses(404, 409)
 )
 async def approve_payout(
     request: Request, payout_id: IdPath, admin: Admin, hub: HubDep, key: RememberedDep

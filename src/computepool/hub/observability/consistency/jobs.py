@@ -194,9 +194,7 @@ def waits_for_the_dead() -> Select[Any]:
     before = jobs.alias("before")
     lost = sorted(set(_TERMINAL) - {JobState.SUCCEEDED.value})
     dead = exists().where(
-        dependencies.c.job_id == jobs.c.id,
-        before.c.id == dependencies.c.after_id,
-        before.c.state.in_(lost),
+        dependencies.c.job_id == jobs.c.id, before.c.id == dependencies.c.after_id, before.c.state.in_(lost)
     )
     return _jobs(jobs.c.state == JobState.QUEUED.value, dead)
 

@@ -40,13 +40,7 @@ class HeldResult(UncheckedResult):
 
 
 def unchecked(
-    connection: Connection,
-    node_id: str,
-    *,
-    kind: str,
-    verdicts: Sequence[str],
-    since_ms: int,
-    limit: int,
+    connection: Connection, node_id: str, *, kind: str, verdicts: Sequence[str], since_ms: int, limit: int
 ) -> list[UncheckedResult]:
     """The node's accepted results that nobody compared and no hub job of this kind is about; the newest first.
 
@@ -77,11 +71,7 @@ def unchecked(
     statement = (
         select(jobs.c.id, recent.c.owner_id, recent.c.charge)
         .select_from(jobs.join(recent, accepted))
-        .where(
-            jobs.c.verdict.in_(verdicts),
-            jobs.c.account_id != recent.c.owner_id,
-            *_may_be_checked(kind),
-        )
+        .where(jobs.c.verdict.in_(verdicts), jobs.c.account_id != recent.c.owner_id, *_may_be_checked(kind))
         .order_by(recent.c.finished_at_ms.desc(), jobs.c.id)
         .limit(limit)
     )
