@@ -6,8 +6,10 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 PORT ?= 8000
-#: How many tests run at a time. The `process` tests of a file run on one worker, and so share their hubs and browsers.
-WORKERS ?= 2
+#: How many tests run at a time, for two cores. The `process` tests mostly wait; those of a file run on one worker, and so
+#: share their hubs and browsers.
+WORKERS ?= 3
+PROCESS_WORKERS ?= 4
 ARGS ?=
 
 FIND_PYTHON := import sys; sys.version_info < (3, 11) and sys.exit(1); print(sys.executable)
@@ -56,15 +58,15 @@ browser:
 	@scripts/install-debian.sh $(BROWSER)
 
 PYTEST := .venv/bin/pytest -q -n $(WORKERS)
-BY_FILE := --dist loadfile --no-loadscope-reorder
+PYTEST_BY_FILE := .venv/bin/pytest -q -n $(PROCESS_WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: packages browser .venv/.dev check web-test web ## install what is missing, then lint, types, import rules and the tests
 	$(PYTEST) -m 'not process and not soak' $(ARGS)
-	$(PYTEST) $(BY_FILE) -m 'process and not soak' $(ARGS)
+	$(PYTEST_BY_FILE) -m 'process and not soak' $(ARGS)
 
 soak: packages browser .venv/.dev web ## the long tests: every browser case, sandbox level, fault and fuzz
 	$(PYTEST) -m 'not process and soak' $(ARGS)
-	$(PYTEST) $(BY_FILE) -m 'process and soak' $(ARGS)
+	$(PYTEST_BY_FILE) -m 'process and soak' $(ARGS)
 
 check: lint types imports web-check ## lint, types and import rules, of Python and of the dashboard
 

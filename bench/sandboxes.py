@@ -19,8 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.table import Figure
-from computepool.agent.sandbox.base import Limits, ProcessUsage, Sandbox, SandboxPolicy
+from computepool.agent.sandbox.base import Limits, ProcessUsage, SandboxPolicy
 from computepool.agent.sandbox.runtime.runtime import Runtime
+from computepool.agent.sandbox.sandbox import Sandbox
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree
 from computepool.agent.sandbox.selftest.selftest import BACKENDS
 from computepool.agent.sandbox.slots import SandboxConfig

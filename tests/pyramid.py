@@ -13,8 +13,23 @@ import pytest
 
 _TESTS = Path(__file__).parent
 #: Here SQL itself is tested, or what it guards; real processes use SQLite here too.
-_BOTH_DATABASES = tuple(
-    _TESTS / folder for folder in ("hub/db", "money", "faults", "testing", "hub/money/test_holds.py")
+_BOTH_DATABASES = tuple(_TESTS / folder for folder in ("hub/db", "money", "faults", "testing"))
+#: These take longest, so they start first: nobody waits for the last of them alone.
+_LONG = tuple(
+    _TESTS / file
+    for file in (
+        "acceptance/test_detached.py",
+        "web/test_every_page.py",
+        "agent/test_real_hub.py",
+        "acceptance/test_examples.py",
+        "faults/test_hub_killed.py",
+        "faults/test_database_killed.py",
+        "payouts/test_crashes.py",
+        "sdk/test_real.py",
+        "web/test_stored_words.py",
+        "cli/test_up.py",
+        "faults/test_network.py",
+    )
 )
 _OTHER_LEVELS = frozenset(("process", "container", "gvisor"))
 
@@ -32,3 +47,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and _is_extra(item):
             item.add_marker("soak")
+    items.sort(key=lambda item: _LONG.index(item.path) if item.path in _LONG else len(_LONG))

@@ -14,79 +14,19 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from computepool.sdk import (
-        AsyncPool,
-        Collector,
-        ComputeJob,
-        ComputeJobState,
-        ComputePoolError,
-        HubUnreachable,
-        JobCancelled,
-        JobError,
-        JobExpired,
-        JobFailed,
-        JobFuture,
-        JobOptions,
-        JobOutcome,
-        JobReport,
-        Pool,
-        PoolExecutor,
-        checkpoint,
-        connect,
-        connect_async,
-        dispatch_to,
-        job_slice,
-        outputs,
-        progress,
-        restored,
-        send_to_collector,
-        stopping,
-        submit_compute_job_group,
-        verify_webhook,
-    )
-
-__all__ = [
-    "AsyncPool",
-    "Collector",
-    "ComputeJob",
-    "ComputeJobState",
-    "ComputePoolError",
-    "HubUnreachable",
-    "JobCancelled",
-    "JobError",
-    "JobExpired",
-    "JobFailed",
-    "JobFuture",
-    "JobOptions",
-    "JobOutcome",
-    "JobReport",
-    "Pool",
-    "PoolExecutor",
-    "checkpoint",
-    "connect",
-    "connect_async",
-    "dispatch_to",
-    "job_slice",
-    "outputs",
-    "progress",
-    "restored",
-    "send_to_collector",
-    "stopping",
-    "submit_compute_job_group",
-    "verify_webhook",
-]
+    from computepool.sdk import *  # noqa: F403
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    sdk = importlib.import_module("computepool.sdk")
+    if name != "__all__" and name not in sdk.__all__:
         raise AttributeError(f"module 'computepool' has no attribute {name!r}")
-    value = getattr(importlib.import_module("computepool.sdk"), name)
-    globals()[name] = value
+    value = globals()[name] = getattr(sdk, name)
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *importlib.import_module("computepool.sdk").__all__})
 
 
 # ------------------------------------------------------------ joblib knows the name "computepool"

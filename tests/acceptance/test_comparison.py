@@ -24,7 +24,6 @@ def almost(question: float) -> float:
 @pytest.mark.soak
 def test_results_that_differ_a_little_are_confirmed(make_pool: MakePool, tmp_path: Path) -> None:
     pool = make_pool("sqlite", signup_grant=10**12)
-    pool.start_hub()
     for owner in ("olga", "ottokar", "odysseus"):
         pool.start_agent(owner=pool.account(owner, "provider"), name=f"node-of-{owner}", trusted=("*",))
     sam = pool.account("sam", "submitter")
@@ -52,5 +51,5 @@ def test_results_that_differ_a_little_are_confirmed(make_pool: MakePool, tmp_pat
 
     for node in sam.nodes.list():
         assert node.reputation is not None
-        assert node.reputation.strikes == 0
+        assert node.reputation.violation_count == 0
     assert pool.broken_rules() == []

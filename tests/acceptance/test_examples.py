@@ -8,14 +8,13 @@ import shlex
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from computepool.testing.processes import free_port
+from computepool.testing.processes import free_port, wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 ROOT = Path(__file__).parents[2]
@@ -59,19 +58,16 @@ def terminal() -> Iterator[Terminal]:
         with log.open("w") as output:
             process = subprocess.Popen(command, stdout=output, stderr=output, env=env)
         try:
-            _wait_for(process, log, "Try this in another terminal")
+            wait_until(lambda: _says(process, log, "Try this in another terminal"), 90, "`pool up` is ready")
             yield Terminal(folder, env)
         finally:
             process.terminate()
             process.wait(30)
 
 
-def _wait_for(process: subprocess.Popen[bytes], log: Path, words: str, timeout_s: float = 90) -> None:
-    end = time.monotonic() + timeout_s
-    while words not in log.read_text():
-        assert process.poll() is None, log.read_text()
-        assert time.monotonic() < end, f"`pool up` was not ready in {timeout_s} s: {log.read_text()}"
-        time.sleep(0.05)
+def _says(process: subprocess.Popen[bytes], log: Path, words: str) -> bool:
+    assert process.poll() is None, log.read_text()
+    return words in log.read_text()
 
 
 @pytest.mark.soak
@@ -129,10 +125,7 @@ def test_a_second_machine_joins_with_the_printed_command(terminal: Terminal) -> 
     with log.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env=env)
     try:
-        end = time.monotonic() + 60
-        while "second" not in terminal.run("pool nodes").stdout:
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < end, log.read_text()
+        wait_until(lambda: "second" in terminal.run("pool nodes").stdout, 60, "it is a node")
         done = terminal.run("pool submit --tag studio --wait -- echo from the studio")
         assert (done.returncode, "from the studio" in done.stdout) == (0, True), done.stderr
     finally:

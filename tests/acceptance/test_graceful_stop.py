@@ -63,10 +63,8 @@ def begun(job: JobView) -> list[AttemptView]:
 
 @pytest.mark.soak
 def test_the_hub_stops_with_parked_polls_and_open_streams(make_pool: MakePool) -> None:
-    pool = make_pool(**PRODUCTION)
-    hub = pool.start_hub()
-    for _ in range(2):
-        pool.start_agent()
+    pool = make_pool(**PRODUCTION, agents=2)
+    hub = pool.hubs[0]
     client = pool.client()
     [waiting] = client.jobs.submit(command("/bin/true", cores=4_000)).job_ids
     follower = threading.Thread(target=lambda: client.jobs.get(waiting, seen=JobState.QUEUED, wait_ms=20_000))
@@ -85,7 +83,7 @@ def test_the_hub_stops_with_parked_polls_and_open_streams(make_pool: MakePool) -
 @pytest.mark.soak
 def test_a_hub_that_is_replaced_keeps_running_jobs_running(make_pool: MakePool) -> None:
     pool = make_pool(lease_min_s=20)
-    hub = pool.start_hub()
+    hub = pool.hubs[0]
     agent = pool.start_agent()
     jobs = pool.client().jobs
     [job_id] = jobs.submit(command("/bin/sleep", "2")).job_ids
@@ -98,7 +96,6 @@ def test_a_hub_that_is_replaced_keeps_running_jobs_running(make_pool: MakePool) 
 
 def test_a_stopped_agent_gives_its_jobs_back_at_once(make_pool: MakePool) -> None:
     pool = make_pool(**PRODUCTION)
-    pool.start_hub()
     leaving = pool.start_agent(name="leaving")
     client = pool.client()
     ids = [client.jobs.submit(command("/bin/sh", "-c", _SECOND_TRY_ENDS)).job_ids[0] for _ in range(3)]
@@ -122,7 +119,6 @@ _SECOND_TRY_ENDS = 'test "$COMPUTEPOOL_ATTEMPT" -gt 1 || exec /bin/sleep 300'
 @pytest.mark.soak
 def test_no_job_is_given_to_an_agent_that_has_stopped(make_pool: MakePool) -> None:
     pool = make_pool(**PRODUCTION)
-    pool.start_hub()
     leaving, _ = pool.start_agent(name="leaving"), pool.start_agent(name="staying")
     client = pool.client()
     assert stop_in_time(leaving) == 0
@@ -137,7 +133,6 @@ def test_no_job_is_given_to_an_agent_that_has_stopped(make_pool: MakePool) -> No
 @pytest.mark.soak
 def test_an_agent_stopped_under_load_makes_nobody_wait(make_pool: MakePool) -> None:
     pool = make_pool(**PRODUCTION)
-    pool.start_hub()
     leaving, _ = pool.start_agent(name="leaving"), pool.start_agent(name="staying")
     with Load(pool.client(), [command("/bin/true"), command("/bin/sleep", "0.2")], pause_s=0.02) as load:
         load.wait_for_more(40)
@@ -149,7 +144,6 @@ def test_an_agent_stopped_under_load_makes_nobody_wait(make_pool: MakePool) -> N
 @pytest.mark.soak
 def test_a_drained_node_finishes_what_runs_and_ends(make_pool: MakePool) -> None:
     pool = make_pool(**PRODUCTION)
-    pool.start_hub()
     leaving = pool.start_agent(name="leaving")
     client = pool.client()
     [job_id] = client.jobs.submit(command("/bin/sleep", "2")).job_ids

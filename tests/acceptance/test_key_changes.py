@@ -30,7 +30,6 @@ def known(agent: AgentProcess) -> identities.Identity:
 @pytest.mark.soak
 def test_work_goes_on_while_the_hub_and_the_node_change_their_keys(make_pool: MakePool) -> None:
     pool = make_pool("sqlite")
-    pool.start_hub()
     agent = pool.start_agent()
     client = pool.client()
     assert works(client)

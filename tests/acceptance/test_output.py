@@ -37,7 +37,6 @@ def stdout_of(pool: RealPool, job_id: str) -> tuple[str, bool | None]:
 
 def test_all_that_a_program_prints_is_reported_as_it_is_sent(make_pool: MakePool) -> None:
     pool = make_pool("sqlite")
-    pool.start_hub()
     pool.start_agent()
     client = pool.client()
     long = "import sys\nfor n in range(70_000): sys.stdout.write('x' * 99 + chr(10))"
@@ -58,7 +57,7 @@ def test_all_that_a_program_prints_is_reported_as_it_is_sent(make_pool: MakePool
 @pytest.mark.soak
 def test_a_hub_that_dies_while_output_is_sent_blames_nobody(make_pool: MakePool) -> None:
     pool = make_pool("sqlite", boot_grace_s=60)
-    hub = pool.start_hub()
+    hub = pool.hubs[0]
     pool.start_agent()
     gate = pool.folder / "gate"
     source = (

@@ -27,7 +27,7 @@ class TwoHubs:
 
     def __init__(self, pool: RealPool) -> None:
         self.pool = pool
-        self.here, self.there = pool.start_hub(), pool.start_hub()
+        self.here, self.there = pool.hubs[0], pool.start_hub()
         self.agent = pool.start_agent(url=self.there.url)
         self.at_here, self.at_there = pool.client(self.here.url), pool.client(self.there.url)
 
@@ -102,7 +102,7 @@ def test_what_the_owner_says_at_one_hub_holds_at_the_other(two: TwoHubs) -> None
 def test_a_node_moves_to_the_other_hub_and_keeps_its_job(make_pool: MakePool) -> None:
     """Its own hub is killed and stays dead. With a lease to spare, the running job is not even disturbed."""
     pool = make_pool("postgresql", lease_min_s=10)
-    dying, staying = pool.start_hub(), pool.start_hub()
+    dying, staying = pool.hubs[0], pool.start_hub()
     agent = pool.start_agent(url=f"{dying.url},{staying.url}")
     jobs = pool.client(staying.url).jobs
     [job_id] = jobs.submit(command("/bin/sleep", "3")).job_ids
@@ -131,7 +131,7 @@ def test_leases_of_a_dead_hubs_node_are_taken_back_by_the_other(make_pool: MakeP
 @pytest.mark.timeout(180)
 def test_killing_either_under_load_loses_nothing(make_pool: MakePool) -> None:
     pool = make_pool("postgresql")
-    hubs = [pool.start_hub(), pool.start_hub()]
+    hubs = [pool.hubs[0], pool.start_hub()]
     first, second = (hub.url for hub in hubs)
     pool.start_agent(url=f"{first},{second}")
     pool.start_agent(url=f"{second},{first}")
@@ -152,7 +152,7 @@ def test_killing_either_under_load_loses_nothing(make_pool: MakePool) -> None:
 
 def test_on_sqlite_a_second_hub_refuses_to_start(make_pool: MakePool) -> None:
     pool = make_pool()
-    first = pool.start_hub()
+    first = pool.hubs[0]
     data = first.settings.data_dir
     start = ["hub", "start", "--data", str(pool.folder), "--port", str(free_port())]
     refused = subprocess.run(

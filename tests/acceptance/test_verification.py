@@ -26,7 +26,6 @@ def answer(question: int) -> object:
 
 def lent_by(make_pool: MakePool, *owners: str) -> RealPool:
     pool = make_pool("sqlite", verify="adaptive", signup_grant=10**12)
-    pool.start_hub()
     for owner in owners:
         pool.start_agent(owner=pool.account(owner, "provider"), name=f"node-of-{owner}", trusted=("*",))
     return pool
@@ -69,6 +68,6 @@ def test_results_that_differ_by_nature_do_not_stall_two_owners(make_pool: MakePo
     for call in calls:
         job = believed(sam, call.job_id)
         assert (job.verdict, "not confirmed" in job.status) == ("alone", True)
-    strikes = [sam.nodes.get(node.id).reputation.strikes for node in sam.nodes.list()]
-    assert strikes == [0, 0]
+    violations = [sam.nodes.get(node.id).reputation.violation_count for node in sam.nodes.list()]
+    assert violations == [0, 0]
     assert pool.broken_rules() == []

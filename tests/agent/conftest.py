@@ -33,6 +33,7 @@ from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.agent.sandbox.volumes import sweep
 from computepool.core.isolation import Level
+from computepool.testing.processes import RealPool
 from tests.agent.fake_hub import CODE, FakeHub, until
 
 #: Nothing is given back for being slow unless a test asks for it: the machine may be busy.
@@ -79,6 +80,14 @@ async def hub() -> AsyncIterator[FakeHub]:
     await hub.start()
     yield hub
     await hub.stop()
+
+
+@pytest.fixture
+def real() -> Iterator[RealPool]:
+    """A real hub, as a process."""
+    with RealPool() as pool:
+        pool.start_hub()
+        yield pool
 
 
 @dataclass

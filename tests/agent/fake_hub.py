@@ -58,6 +58,13 @@ Foreign = tuple[int, dict[str, str], bytes]
 Fault = Callable[[str], int | Foreign | str | None]
 
 
+def _listener(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # else no TCP_NODELAY
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((address, port))
+    return listener
+
+
 class FakeHub:
     def __init__(self) -> None:
         self.key = Ed25519PrivateKey.generate()
@@ -90,6 +97,7 @@ class FakeHub:
         self.revoked = False
         self.reregister = False
         self.seen_from: str | None = None
+        self.sees_callers = False  #: it says the address that it really sees
         self.time_offset_ms = 0
         self.specs: dict[str, str] = {}
         self._backlog: deque[Grant] = deque()
@@ -143,6 +151,17 @@ class FakeHub:
         self._news.set()
         return ids
 
+    async def run(
+        self, spec: JobSpec, payload: Any = None, *, timeout_s: float = 15.0, **fields: Any
+    ) -> Report:
+        """One attempt, from its submission to its report."""
+        [attempt_id] = self.submit(spec, [payload], **fields)
+        return await self.report(attempt_id, timeout_s=timeout_s)
+
+    async def report(self, attempt_id: str, *, timeout_s: float = 15.0) -> Report:
+        await until(lambda: attempt_id in self.reports, timeout_s=timeout_s)
+        return self.reports[attempt_id]
+
     def stop_attempt(self, attempt_id: str) -> None:
         self.cancel.add(attempt_id)
         self._news.set()
@@ -159,13 +178,12 @@ class FakeHub:
         self.artifacts[digest] = data
         return digest
 
-    async def start(self, port: int = 0) -> None:
-        listener = socket.socket(
-            socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
-        )  # else no TCP_NODELAY
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", port))
-        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    async def start(self, port: int = 0, *, besides: bool = False) -> None:
+        """`besides`: over IPv6, too, at the same port."""
+        listeners = [_listener(socket.AF_INET, "127.0.0.1", port)]
+        self.url = f"http://127.0.0.1:{listeners[0].getsockname()[1]}"
+        if besides:
+            listeners.append(_listener(socket.AF_INET6, "::1", self.port))
         config = uvicorn.Config(
             self._app,
             interface="asgi3",
@@ -177,7 +195,7 @@ class FakeHub:
             timeout_graceful_shutdown=1,
         )
         self._server = _Server(config)
-        self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
+        self._serving = asyncio.create_task(self._server.serve(sockets=listeners))
         await until(lambda: self._server is not None and self._server.started)
 
     async def stop(self) -> None:
@@ -229,10 +247,12 @@ class FakeHub:
             return await self._artifact(scope, method, path, receive)
         body = await _body(receive)
         if path == "/next":
+            self._see(scope)
             return 200, await self._next(node_id, NextRequest.model_validate_json(body))
         if path == "/heartbeat":
             request = NextRequest.model_validate_json(body)
             self.beats.append(request)
+            self._see(scope)
             return 200, self._next_reply(node_id, []).model_dump_json().encode()
         if path == "/complete":
             return 200, self._complete(node_id, CompleteRequest.model_validate_json(body))
@@ -242,6 +262,10 @@ class FakeHub:
             self._logs(LogsRequest.model_validate_json(body))
             return 204, b""
         return await self._call(path, body)
+
+    def _see(self, scope: Any) -> None:
+        if self.sees_callers:
+            self.seen_from = scope["client"][0]
 
     def _logs(self, request: LogsRequest) -> None:
         self.log_requests += 1

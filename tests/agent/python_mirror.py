@@ -18,19 +18,9 @@ import pytest
 
 from computepool.agent.packages.interpreters import PYTHON
 from computepool.agent.packages.pythons import LEAST
+from computepool.agent.sandbox.runtime.tree import LEFT_OUT
 
 _ASK = "import sys; print(sys.base_prefix, '.'.join(map(str, sys.version_info[:3])), sys.implementation.name)"
-_LEFT_OUT = {
-    "__pycache__",
-    "ensurepip",
-    "idlelib",
-    "lib2to3",
-    "site-packages",
-    "test",
-    "tests",
-    "tkinter",
-    "turtledemo",
-}
 
 
 @dataclass(frozen=True)
@@ -130,5 +120,5 @@ def make_mirror(folder: Path) -> Mirror:
 
 def _kept(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
     parts = info.name.split("/")
-    unwanted = any(part in _LEFT_OUT or part.startswith("config-") for part in parts)
+    unwanted = any(part in {*LEFT_OUT, "__pycache__"} or part.startswith("config-") for part in parts)
     return None if unwanted or info.name.endswith(".a") else info

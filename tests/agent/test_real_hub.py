@@ -17,13 +17,6 @@ pytestmark = pytest.mark.process
 
 
 @pytest.fixture
-def real() -> Iterator[RealPool]:
-    with RealPool() as pool:
-        pool.start_hub()
-        yield pool
-
-
-@pytest.fixture
 def client(real: RealPool) -> Pool:
     return real.client()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import jwt
@@ -16,8 +17,10 @@ from hypothesis import strategies as st
 
 from computepool.agent.hub_link.admission import Gatekeeper
 from computepool.agent.hub_link.identity import Identity
+from computepool.agent.owner.owner_rules import OwnerRules
 from computepool.core.errors import Unauthenticated
 from computepool.core.isolation import Level
+from computepool.core.resources import Capacity
 from computepool.protocol.jobs.jobs import JobSpec, spec_digest
 from computepool.protocol.nodes.nodes import Grant, NextReply
 from computepool.protocol.tokens import (
@@ -206,7 +209,10 @@ IDENTITY = Identity(
 
 
 def admitted(token: str | None) -> bool:
-    gatekeeper = Gatekeeper(IDENTITY, level=Level.NAMESPACE, trusted=(), cards=0)
+    rules, capacity = OwnerRules(Path("/nowhere")), Capacity(cpu_milli=1_000, ram_mb=1_000, disk_mb=1_000)
+    gatekeeper = Gatekeeper(
+        IDENTITY, level=Level.NAMESPACE, trusted=(), cards=0, rules=rules, capacity=capacity
+    )
     reply = NextReply(
         hub_time_ms=NOW_S * 1000,
         interval_ms=1,

@@ -354,7 +354,7 @@ def test_other_words_are_printed_as_they_are(text: str) -> None:
 def test_tables_fields_and_notes_are_harmless(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     output.print_table(("NAME", "WORDS"), [(text, f"a\tb\nc{text}")], empty="")
     output.print_fields([("name", text)])
-    output.say(text)
+    output.write_line(text)
     output.note(text)
     output.print_json([{"name": text}])
     written = capsys.readouterr()

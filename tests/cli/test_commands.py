@@ -20,6 +20,7 @@ from computepool import connect
 from computepool.cli import output
 from computepool.cli.job import submit
 from computepool.cli.main import app
+from computepool.cli.node.options import start_arguments
 from computepool.core.jobs.lifecycle import JobState
 from computepool.sdk.client.config import load_config
 from computepool.testing.processes import free_port
@@ -48,8 +49,9 @@ def commands(command: Any = None, path: str = "pool") -> Iterator[tuple[str, Any
         return
     if command.invoke_without_command:
         yield path, command
+    elsewhere = getattr(command, "elsewhere", {})
     for name, inner in command.commands.items():
-        yield from commands(inner, f"{path} {name}")
+        yield from commands(command.load(name) if name in elsewhere else inner, f"{path} {name}")
 
 
 @pytest.mark.parametrize(("path", "command"), list(commands()), ids=str)
@@ -124,7 +126,7 @@ def test_waiting_shows_logs_and_ends_as_the_job_did(hub: FakeHub, run: Run) -> N
     assert "succeeded" in done.err
     failed = run("submit", "--wait", "--", "false")
     assert (failed.code, failed.out) == (1, "false false\n")
-    assert "failed: exit nonzero, exit code 1" in failed.err
+    assert "failed: exit code 1" in failed.err
     as_json = run("submit", "--wait", "--json", "--", "false")
     assert (as_json.code, json.loads(as_json.out)["state"]) == (1, "failed")
 
@@ -361,3 +363,21 @@ def test_spans(ms: int, text: str) -> None:
 )
 def test_sizes(count: float, text: str) -> None:
     assert output.size(count) == text
+
+
+def test_up_and_host_pass_the_options_of_a_node_on(run: Run) -> None:
+    given = start_arguments(
+        tag=["a", "b"],
+        property_=["site=lab"],
+        cores=1.5,
+        ram="4GB",
+        net=False,
+        fetch_python=True,
+        reset=["disk"],
+    )
+    assert " ".join(given) == (
+        "--tag a --tag b --property site=lab --cores 1.5 --ram 4000MB --no-net --fetch-python --reset disk"
+    )
+    for command in ("up", "host"):
+        refused = run(command, "--fetch-python", "--python-mirror", "nowhere")
+        assert (refused.code, "The Python mirror must be a URL" in refused.err) == (2, True)

@@ -44,11 +44,7 @@ def test_keys_reports_and_waiting(pool: Pool, run: Run, tmp_path: Path) -> None:
     listed = tmp_path / "keys"
     listed.write_text("b\n\nc\n")
     made = run("group", "register", "sweep", "a", "--file", listed, "--meta", "stage=first", "--json")
-    assert json.loads(made.out) == {
-        "group_id": pool.groups.find("sweep").id,
-        "added": 3,
-        "known": 0,
-    }
+    assert json.loads(made.out) == {"group_id": pool.groups.find("sweep").id, "added": 3, "known": 0}
     assert run("group", "result", "sweep", "a", '{"loss": 0.5}').code == 0
     again = run("group", "result", "sweep", "a", "7")
     assert (again.code, "counted as a duplicate" in again.err) == (1, True)

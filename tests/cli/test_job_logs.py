@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.protocol.jobs.jobs import LogChunk
 from tests.cli.conftest import Run
+from tests.cli.test_commands import pool_process
 from tests.sdk.fake_hub import FakeHub
 
 
@@ -35,8 +33,7 @@ def test_what_an_earlier_try_printed_comes_first(hub: FakeHub, run: Run) -> None
 
 
 @pytest.mark.parametrize(
-    ("state", "words"),
-    [(JobState.RUNNING, "no output yet."), (JobState.FAILED, "no output.")],
+    ("state", "words"), [(JobState.RUNNING, "no output yet."), (JobState.FAILED, "no output.")]
 )
 def test_a_silent_job_is_no_puzzle(hub: FakeHub, run: Run, state: JobState, words: str) -> None:
     job_id = queued(hub, run)
@@ -48,8 +45,7 @@ def test_a_silent_job_is_no_puzzle(hub: FakeHub, run: Run, state: JobState, word
 @pytest.mark.soak
 def test_following_begins_before_the_job_does(hub: FakeHub, run: Run) -> None:
     job_id = queued(hub, run)
-    command = [sys.executable, "-m", "computepool.cli", "logs", "-f", job_id]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watcher:
+    with pool_process("logs", "-f", job_id) as watcher:
         assert watcher.stderr is not None
         assert watcher.stderr.readline() == f"{job_id} queued: Waiting: no node is connected.\n"
         hub.release()
@@ -61,8 +57,7 @@ def test_following_begins_before_the_job_does(hub: FakeHub, run: Run) -> None:
 @pytest.mark.soak
 def test_following_says_when_a_silent_job_began(hub: FakeHub, run: Run) -> None:
     job_id = queued(hub, run)
-    command = [sys.executable, "-m", "computepool.cli", "logs", "-f", job_id]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watcher:
+    with pool_process("logs", "-f", job_id) as watcher:
         assert watcher.stderr is not None
         assert " queued" in watcher.stderr.readline()
         with hub.lock:

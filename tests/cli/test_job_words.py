@@ -9,9 +9,10 @@ from io import StringIO
 import pytest
 
 from computepool.cli.job import follow, quote
+from computepool.cli.job.jobs import print_why
 from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.core.money.money import CREDIT
-from computepool.protocol.jobs.jobs import JobDetail
+from computepool.protocol.jobs.jobs import CorrectedResult, GateView, JobDetail, WhyView
 from computepool.protocol.money.credits import Estimate, QuoteView
 from tests.cli.conftest import Run
 from tests.sdk.fake_hub import FakeHub
@@ -41,6 +42,32 @@ def test_whoever_waits_learns_that_a_result_is_not_confirmed(hub: FakeHub, run: 
     assert UNCONFIRMED in run("jobs", "list").out
 
 
+def test_why_names_requirements_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    need = "an owner who takes jobs of 60 minutes"
+    gate = GateView(gate="rule_minutes", need=need, failing=2, failing_even_if_idle=1, passing_without=0)
+    print_why(WhyView(reason="", sentence="Waiting.", nodes=2, eligible_now=0, gates=[gate]))
+    assert capsys.readouterr().out == f"Waiting.\n{need}\t2\t1\t0\n"
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_job_shows_its_needs_in_words(run: Run) -> None:
+    needs = [
+        "--ram",
+        "1000GB",
+        "--disk",
+        "2GB",
+        "--tag",
+        "linux",
+        "--exclude-tag",
+        "laptop",
+        "--property",
+        "site=lab",
+    ]
+    job_id = run("submit", *needs, "--", "true").out.strip()
+    shown = "1000 GB RAM, 2 GB disk, tags linux, exclude tags laptop, properties site=lab"
+    assert f"needs\t{shown}\n" in run("jobs", "show", job_id).out
+
+
 def test_a_list_says_what_a_job_waits_for(hub: FakeHub, run: Run) -> None:
     waiting = {"state": JobState.QUEUED, "reason": Reason.WAITING_FOR_NODE}
     submitted(hub, run, "no connected node can run it", **waiting)
@@ -56,6 +83,15 @@ def test_a_narrow_list_keeps_the_state(hub: FakeHub, run: Run, monkeypatch: pyte
     shown = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
     assert "STATE" in shown
     assert "KIND" not in shown
+
+
+def test_a_wrong_result_is_shown_with_the_right_one(hub: FakeHub, run: Run) -> None:
+    right = {"result": '"right"', "outputs": [{"name": "out.txt", "size": 5, "digest": "d" * 64}]}
+    money = {"hold": 3 * CREDIT, "charge": 2 * CREDIT, "taken_back": 2 * CREDIT}
+    checked = {"verify": "adaptive", "verdict": "refuted", "corrected": CorrectedResult.model_validate(right)}
+    shown = run("jobs", "show", submitted(hub, run, "done", **money, **checked).id).out
+    for words in ("WRONG", "; 2.00 refunded later", '"right"', f"out.txt\t5 B\t{'d' * 64}"):
+        assert words in shown
 
 
 def quoted(**fields: object) -> QuoteView:

@@ -96,7 +96,7 @@ def test_a_quote_is_printed_and_nothing_is_submitted(sam: Town, run: Run, tmp_pa
         done = run(*command, "--max-price", "4", "--timeout", "30m", "--slices", 3)
         assert done.code == 0, done.err
         assert (
-            "It pays at most 4.00 per hour (your limit): 2.00 credits for each of 3 jobs, 6.00 in all,"
+            "It pays at most 4.00 per hour (your limit). 2.00 credits for each of 3 jobs, 6.00 in all,"
             in done.out
         )
         seen = json.loads(run(*command, "--max-price", "4", "--budget", "0.5", "--json").out)

@@ -89,7 +89,7 @@ def test_a_node_is_found_here_wherever_its_data_is(tmp_path: Path) -> None:
         ("COMPUTEPOOL_WEBHOOK_PRIVATE", "10.0.0.0/8,10.0.0.0/33", "'10.0.0.0/33' is no network"),
         ("COMPUTEPOOL_JOBS_OPEN_MAX", "many", "valid integer"),
         ("COMPUTEPOOL_BLOBS", "s4://x", "s3://bucket/prefix"),
-        ("COMPUTEPOOL_BLOBS", "s3://bucket/x", "does not answer"),
+        ("COMPUTEPOOL_BLOBS", "s3://bucket/x", "artifact store failed"),
         ("COMPUTEPOOL_S3_ENDPOINT", "nonsense", "Invalid endpoint"),
     ],
 )

@@ -34,7 +34,7 @@ def test_a_machine_joins_works_again_and_is_found_in_the_log(run: Run) -> None:
 
         job_id = client.submit(abs, -3).job_id
         assert client.jobs.wait(job_id, timeout=SOON_S).state == "succeeded"
-        second = run("jobs", "again", job_id)
+        second = run("jobs", "resubmit", job_id)
         assert (second.code, second.out.strip() != job_id) == (0, True)
         assert client.jobs.wait(second.out.strip(), timeout=SOON_S).state == "succeeded"
 
@@ -46,7 +46,7 @@ def test_a_machine_joins_works_again_and_is_found_in_the_log(run: Run) -> None:
         issued = [event.data or {} for event in client.events(action="node.code_issued")]
         used = [code for said in issued if (code := said["code_id"]) != made["id"]]
         if used:  # by the agent that joined
-            status = follow_code(client, used[-1], say=True)
+            status = follow_code(client, used[-1], verbose=True)
             assert {step.state for step in status.steps} <= {"done", "skipped", "warning"}
 
         [row] = [

@@ -53,8 +53,7 @@ def test_a_scripts_own_options_need_no_dashes(
 
 
 @pytest.mark.parametrize(
-    "typed",
-    [["{}", "--vran", "16"], ["{}", "--retrys", "2"], ["--epochs", "3", "{}"], ["{}", "-xe", "A=1"]],
+    "typed", [["{}", "--vran", "16"], ["{}", "--retrys", "2"], ["--epochs", "3", "{}"], ["{}", "-xe", "A=1"]]
 )
 def test_what_may_be_a_mistake_is_not_passed_on(
     hub: FakeHub, run: Run, script: Path, typed: list[str]

@@ -85,7 +85,7 @@ class PlainNode:
     available: bool = True
     held: list[Reservation] = field(default_factory=list)
     floor: int | None = None
-    dues: bool = False  #: one job of others at a time
+    newcomer: bool = False  #: one job of others at a time
     banned: bool = False  #: no job of others
     kin: dict[str, PlainNode] = field(default_factory=dict)  #: all nodes, this one among them
     rules: Rules = field(default_factory=Rules)
@@ -154,22 +154,25 @@ def gates(node: PlainNode, shape: Shape, *, idle: bool) -> dict[str, bool]:
         or wanted.node == profile.node_id
         or (profile.owner == shape.account and wanted.node in (profile.name, profile.url)),
         "mesh_version": not wanted.mesh_version or wanted.mesh_version == profile.mesh_version,
-        "python": not wanted.python
-        or wanted.python.split(".")[:2]
-        in [python.split(".")[:2] for python in (profile.python, *profile.fetches_python)],
+        "python": not wanted.pythons
+        or any(
+            allowed.split(".")[:2] == python.split(".")[:2]
+            for allowed in wanted.pythons
+            for python in (profile.python, *profile.fetches_python)
+        ),
         "isolation": wanted.isolation is None or profile.level >= wanted.isolation,
         "trust": profile.level >= Level.NAMESPACE or friend,
         "gpu_lent": not cards or profile.lends_gpus or friend,
         **rule_gates(profile, node.rules, shape, scores=node.scores, idle=idle),
         "integrity": not node.banned or profile.owner == shape.account,
-        "dues": (
+        "newcomer": (
             idle
-            or not node.dues
+            or not node.newcomer
             or profile.owner == shape.account
             or not any(
                 held.stranger
                 for other in node.kin.values()
-                if other.dues and other.profile.owner == profile.owner
+                if other.newcomer and other.profile.owner == profile.owner
                 for held in other.held
             )
         ),
@@ -272,7 +275,7 @@ DEMANDS: dict[str, st.SearchStrategy[object]] = {
     "exclude_nodes": subsets(["n0", "n1", "alpha", "http://one"]),
     "node": st.sampled_from(["n2", "beta"]),
     "mesh_version": st.just("1"),
-    "python": st.sampled_from(["3.11", "3.13.1", "3.99", "2.7"]),
+    "pythons": subsets(["3.11", "3.13.1", "3.99", "2.7"]),
     "isolation": st.sampled_from(list(Level)),
     "network": st.just(True),
     "labels": subsets(LABELS),
@@ -339,10 +342,10 @@ class Pair:
         for node in self.nodes.values():
             node.prices = prices
 
-    def set_dues(self, node_id: str, owes: bool) -> None:
-        self.nodes[node_id].dues = owes
+    def set_newcomer(self, node_id: str, owes: bool) -> None:
+        self.nodes[node_id].newcomer = owes
         self.nodes[node_id].kin = self.nodes
-        self.fleet.set_dues(node_id, owes)
+        self.fleet.set_newcomer(node_id, owes)
 
     def set_banned(self, node_id: str, banned: bool) -> None:
         self.nodes[node_id].banned = banned
@@ -385,7 +388,7 @@ def loaded_fleets(draw: st.DrawFn) -> Pair:
         pair.fleet.set_available(node_id, node.available)
         pair.fleet.set_reliability(node_id, draw(st.sampled_from([0.0, 0.5, 0.8, 1.0])))
         pair.set_floor(node_id, draw(st.sampled_from(FLOORS)))
-        pair.set_dues(node_id, draw(st.sampled_from([False, False, True])))
+        pair.set_newcomer(node_id, draw(st.sampled_from([False, False, True])))
         pair.set_banned(node_id, draw(st.sampled_from([False, False, False, True])))
         pair.set_rules(node_id, draw(st.sampled_from(RULES)))
     pair.set_scores(draw(st.dictionaries(st.sampled_from(ACCOUNTS), st.sampled_from(SCORES))))
@@ -451,7 +454,7 @@ class Dice:
             "exclude_nodes": self.some(["n0", "n1", "alpha", "http://one"]),
             "node": self.one("n2", "beta"),
             "mesh_version": "1",
-            "python": self.one("3.11", "3.13.1", "3.99"),
+            "pythons": self.some(["3.11", "3.13.1", "3.99"]),
             "isolation": self.one(*Level),
             "network": True,
             "labels": self.some(LABELS),
@@ -487,7 +490,7 @@ class Dice:
             node.available = self._random.random() < 0.85
             pair.fleet.set_available(node_id, node.available)
             pair.set_floor(node_id, self._random.choice(FLOORS))
-            pair.set_dues(node_id, self._random.random() < 0.2)
+            pair.set_newcomer(node_id, self._random.random() < 0.2)
             pair.set_banned(node_id, self._random.random() < 0.1)
             pair.set_rules(node_id, self._random.choice(RULES))
         pair.set_scores({account: self._random.choice(SCORES) for account in ACCOUNTS[:2]})

@@ -45,5 +45,5 @@ def rule_gates(
         "rule_minutes": own or rules.minutes_max is None or wanted.minutes <= rules.minutes_max,
         "rule_ram": own or rules.ram_mb_max is None or wanted.ram_mb <= rules.ram_mb_max,
         "rule_disk": own or rules.disk_mb_max is None or wanted.disk_mb <= rules.disk_mb_max,
-        "conduct": own or idle or scores.get(account, UNKNOWN_SCORE) >= rules.score_min,
+        "submitter_reputation": own or idle or scores.get(account, UNKNOWN_SCORE) >= rules.score_min,
     }

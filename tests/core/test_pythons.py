@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.core.pythons import bit_of, commonest, mask_of, minor_version, newest_last
+from computepool.core.pythons import any_version, bit_of, commonest, mask_of, minor_version, newest_last
 
 minors = st.integers(0, 31).map(lambda number: f"3.{number}")
 
@@ -28,6 +28,20 @@ def test_the_patch_does_not_count(minor: str, patch: int) -> None:
 def test_what_no_node_has_has_no_bit(word: str) -> None:
     assert bit_of(word) == 0
     assert mask_of([word, "3.11"]) == bit_of("3.11")
+
+
+@pytest.mark.parametrize(
+    ("pythons", "words"),
+    [
+        (["3.12"], "3.12"),
+        (["3.9", "3.11"], "3.9 or 3.11"),
+        (["3.13", "3.11", "3.12"], "3.11 to 3.13"),
+        ([f"3.{number}" for number in range(12, 32)], "3.12 or newer"),
+        ([f"3.{number}" for number in range(12)], "3.11 or older"),
+    ],
+)
+def test_versions_in_words(pythons: list[str], words: str) -> None:
+    assert any_version(pythons) == words
 
 
 @given(st.lists(st.sets(minors, max_size=4), min_size=1, max_size=20))

@@ -17,9 +17,12 @@ def make_pool(request: pytest.FixtureRequest) -> Iterator[MakePool]:
     """Makes pools that end with the test; then their databases are checked."""
     pools: dict[RealPool, bool] = {}
 
-    def make(database: str = "sqlite", *, quiet: bool = True, **settings: str | float) -> RealPool:
-        """`database`: sqlite, postgresql for an empty one on the shared server, or the address of one.
+    def make(
+        database: str = "sqlite", *, agents: int = 0, quiet: bool = True, **settings: str | float
+    ) -> RealPool:
+        """A pool with a hub and so many agents.
 
+        `database`: sqlite, postgresql for an empty one on the shared server, or the address of one.
         `quiet`: no process of the pool may log a traceback.
         """
         url = database if "://" in database else ""
@@ -27,6 +30,9 @@ def make_pool(request: pytest.FixtureRequest) -> Iterator[MakePool]:
             url = request.getfixturevalue("postgres").fresh_database(migrate)
         pool = RealPool(database_url=url, **settings)
         pools[pool] = quiet
+        pool.start_hub()
+        for _ in range(agents):
+            pool.start_agent()
         return pool
 
     yield make

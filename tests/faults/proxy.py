@@ -12,6 +12,7 @@ import socket
 import struct
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from enum import StrEnum
 
 _CHUNK = 256 * 1024
@@ -26,12 +27,17 @@ class Fault(StrEnum):
 
 
 class ChaosProxy:
-    """Between a client and the hub, on a thread of its own. `rate` is the share of exchanges that go wrong."""
+    """Between a client and the hub, on a thread of its own. `rate` is the share of exchanges that go wrong.
 
-    def __init__(self, port: int, *, seed: int, delay_s: float = 0.3) -> None:
+    `breaks`: after so many bytes, of both directions together, all connections are reset; each once.
+    """
+
+    def __init__(self, port: int, *, seed: int = 0, delay_s: float = 0.3, breaks: Sequence[int] = ()) -> None:
         self._hub_port = port
         self._chance = random.Random(seed)
         self._delay_s = delay_s
+        self.breaks = sorted(breaks, reverse=True)  #: those that are still to come
+        self._passed = 0
         self._loop = asyncio.new_event_loop()
         self._listening = threading.Event()
         self._open: set[asyncio.StreamWriter] = set()
@@ -62,7 +68,7 @@ class ChaosProxy:
     def heal(self) -> None:
         """Everything passes from now on; connections from before the cut are gone."""
         self.rate, self.cut, self.hold = 0.0, None, ""
-        self._loop.call_soon_threadsafe(lambda: [_reset(writer) for writer in list(self._open)])
+        self._loop.call_soon_threadsafe(self._reset_all)
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -76,8 +82,7 @@ class ChaosProxy:
         self._listening.set()
         self._loop.run_forever()
         server.close()
-        for writer in list(self._open):
-            _reset(writer)
+        self._reset_all()
         while tasks := asyncio.all_tasks(self._loop):
             for task in tasks:
                 task.cancel()
@@ -108,6 +113,18 @@ class ChaosProxy:
             for one in (writer, hub_writer):
                 _reset(one)
 
+    def _reset_all(self) -> None:
+        for writer in list(self._open):
+            _reset(writer)
+
+    async def carry(self, data: bytes, to: asyncio.StreamWriter) -> None:
+        to.write(data)
+        await to.drain()
+        self._passed += len(data)
+        if self.breaks and self._passed >= self.breaks[-1]:
+            self.breaks.pop()
+            self._reset_all()
+
     def draw(self) -> Fault | None:
         return self._chance.choice(list(Fault)) if self._chance.random() < self.rate else None
 
@@ -134,8 +151,7 @@ class _Exchange:
                 self._proxy.held += 1
                 await asyncio.Event().wait()
             if self._proxy.cut != "both":
-                hub.write(data)
-                await hub.drain()
+                await self._proxy.carry(data, hub)
 
     async def replies(self, hub: asyncio.StreamReader) -> None:
         while data := await hub.read(_CHUNK):
@@ -146,8 +162,8 @@ class _Exchange:
                 self._proxy.faults[fault, self._path] += 1
                 await self._proxy.pause()
             if self._proxy.cut is None:
-                self._writer.write(data[: len(data) // 2] if fault is Fault.CUT_REPLY else data)
-                await self._writer.drain()
+                part = data[: len(data) // 2] if fault is Fault.CUT_REPLY else data
+                await self._proxy.carry(part, self._writer)
             if fault is Fault.CUT_REPLY:
                 self._broken(fault)
 

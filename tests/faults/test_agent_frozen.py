@@ -31,7 +31,6 @@ def by_attempt(first: str, second: str) -> JobSpec:
 @pytest.mark.soak
 def test_frozen_past_its_lease_it_loses_its_jobs_and_late_reports_are_judged(make_pool: MakePool) -> None:
     pool = make_pool(lease_min_s=LEASE_S, self_fence_s=2)
-    pool.start_hub()
     sleeper, other = pool.start_agent(name="sleeper"), pool.start_agent(name="other")
     client = pool.client()
     client.nodes.pause(other.node_id)
@@ -90,7 +89,6 @@ def test_frozen_past_its_lease_it_loses_its_jobs_and_late_reports_are_judged(mak
 @pytest.mark.soak
 def test_frozen_for_less_than_its_lease_it_loses_nothing(make_pool: MakePool) -> None:
     pool = make_pool(lease_min_s=10)
-    pool.start_hub()
     agent = pool.start_agent()
     jobs = pool.client().jobs
     [job_id] = jobs.submit(command("/bin/sleep", "2")).job_ids

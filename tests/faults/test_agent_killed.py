@@ -33,12 +33,10 @@ def kill_busy(pool: RealPool) -> AgentProcess:
     return busy[0]
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(240)
 def test_killed_under_load_their_jobs_run_again(make_pool: MakePool) -> None:
-    pool = make_pool()
-    pool.start_hub()
-    for _ in range(3):
-        pool.start_agent()
+    pool = make_pool(agents=3)
     chance = seeded(3)
     specs = [command("/bin/sleep", "0.3"), command(*TRUE), command("/bin/sleep", "0.1")]
     with Load(pool.client(), specs, pause_s=0.15) as load, MapLoad(pool.client()) as calls:
@@ -54,7 +52,7 @@ def test_killed_under_load_their_jobs_run_again(make_pool: MakePool) -> None:
 def test_a_report_that_was_not_sent_survives_the_agent(make_pool: MakePool) -> None:
     """The hub hangs, the job ends, the agent is killed: the result must come from the disk, without a second run."""
     pool = make_pool(lease_min_s=30, self_fence_s=1)
-    hub = pool.start_hub()
+    hub = pool.hubs[0]
     agent = pool.start_agent()
     client = pool.client()
     marks = pool.folder / "marks"
@@ -80,7 +78,6 @@ def test_a_report_that_was_not_sent_survives_the_agent(make_pool: MakePool) -> N
 def test_jobs_of_a_killed_agent_end_in_every_sandbox(make_pool: MakePool) -> None:
     """Also daemons that left the job's session, and the warm worker of functions."""
     pool = make_pool()
-    pool.start_hub()
     client = pool.client()
     for sandbox in ("process", "namespace"):
         agent = pool.start_agent(sandbox=sandbox, name=sandbox)
@@ -100,7 +97,6 @@ def test_jobs_of_a_killed_agent_end_in_every_sandbox(make_pool: MakePool) -> Non
 @pytest.mark.soak
 def test_an_agent_killed_in_its_self_test_leaves_nothing(make_pool: MakePool) -> None:
     pool = make_pool()
-    pool.start_hub()
     for _ in range(10):
         agent = pool.start_agent(online=False)
         started = wait_until(lambda agent=agent: in_self_test(agent) or agent.enrolled, 60)

@@ -145,9 +145,7 @@ def make_sleeper() -> Iterator[MakeSleeper]:
 def pool(make_pool: MakePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RealPool:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     sealing.init()
-    made = make_pool(lease_min_s=LEASE_S, checkpoint_gap_s=0.01)
-    made.start_hub()
-    return made
+    return make_pool(lease_min_s=LEASE_S, checkpoint_gap_s=0.01)
 
 
 def submit(client: Pool, sleeper: Sleeper, tmp_path: Path, *, group: str) -> None:

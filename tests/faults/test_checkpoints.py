@@ -45,7 +45,6 @@ def test_a_job_outlives_its_nodes_and_all_owners_are_paid(
     make_pool: MakePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = make_pool(verify="none", checkpoint_gap_s=0.01, lease_min_s=6, self_fence_s=1)
-    pool.start_hub()
     sam = pool.account("sam", "submitter")
     owners = [pool.account(name, "provider") for name in ("ann", "ben", "cat")]
     limits = replace(FAST_AGENT, checkpoint_gap_s=0.1)

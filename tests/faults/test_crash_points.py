@@ -69,7 +69,7 @@ class Repeater:
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 async def test_a_repeated_request_has_one_effect(make_pool: MakePool, database: str) -> None:
     pool = make_pool(database, **QUIET)
-    hub = pool.start_hub()
+    hub = pool.hubs[0]
     headers = {"Authorization": f"Bearer {pool.admin_key}"}
     async with (
         httpx2.AsyncClient(base_url=f"{hub.url}/api/v1", headers=headers, timeout=20) as http,

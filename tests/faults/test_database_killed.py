@@ -26,10 +26,8 @@ def durable_postgres() -> Iterator[PostgresServer]:
 
 @pytest.mark.timeout(180)
 def test_a_crash_of_postgresql_loses_nothing(durable_postgres: PostgresServer, make_pool: MakePool) -> None:
-    pool = make_pool(durable_postgres.fresh_database(), quiet=False, lease_min_s=6)
-    hub = pool.start_hub()
-    for _ in range(2):
-        pool.start_agent()
+    pool = make_pool(durable_postgres.fresh_database(), quiet=False, lease_min_s=6, agents=2)
+    hub = pool.hubs[0]
     pid = hub.pid
     chance = seeded(8)
     with Load(pool.client(), [command("/bin/true"), command("/bin/sleep", "0.1")]) as load:

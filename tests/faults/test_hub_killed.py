@@ -19,10 +19,8 @@ KILLED_AFTER = (500, 20_000, 70_000)
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(("database", "kills"), KILLS.items())
 def test_killed_under_load_it_loses_nothing(make_pool: MakePool, database: str, kills: int) -> None:
-    pool = make_pool(database)
-    hub = pool.start_hub()
-    for _ in range(2):
-        pool.start_agent()
+    pool = make_pool(database, agents=2)
+    hub = pool.hubs[0]
     chance = seeded(2)
     specs = [command(*TRUE), command("/bin/sleep", "0.1"), command("/bin/echo", "hello")]
     with Load(pool.client(), specs) as load, MapLoad(pool.client()) as calls:
@@ -42,7 +40,7 @@ def test_killed_under_load_it_loses_nothing(make_pool: MakePool, database: str, 
 def test_a_hundred_thousand_items_survive_it(make_pool: MakePool) -> None:
     """One map, as a person writes it: every result is right, in its place and there once; at the hub as well."""
     pool = make_pool("sqlite")
-    hub = pool.start_hub()
+    hub = pool.hubs[0]
     pool.start_agent()
     results = []
     with pool.client().map(square, range(ITEMS), progress=False) as run:

@@ -84,8 +84,8 @@ DAMAGE = {
     "a group's home is a node of its owner": "UPDATE groups SET home = 'node_gone' WHERE id = '{group}'",
     "everything that is referred to exists": ("UPDATE jobs SET node_id = 'node_gone' WHERE id = '{done}'"),
     "a node's reputation is what its events say": "UPDATE reputations SET success = success + 1",
-    "a submitter's conduct is what the events say": (
-        "INSERT INTO conducts (account_id, success, failure, changed_at_ms, completed, failed, harmful, cancelled) "
+    "a submitter's reputation is what the events say": (
+        "INSERT INTO submitter_reputations (account_id, success, failure, changed_at_ms, completed, failed, harmful, cancelled) "
         "VALUES ('{other}', 1, 0, 1, 1, 0, 0, 0)"
     ),
 }

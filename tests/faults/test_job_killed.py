@@ -51,7 +51,6 @@ def tries(attempts: list[AttemptView]) -> list[tuple[str, str, int | None]]:
 @pytest.mark.parametrize("sandbox", ["process", "namespace"])
 def test_killed_commands_fail_by_their_name_or_run_again(make_pool: MakePool, sandbox: str) -> None:
     pool = make_pool()
-    pool.start_hub()
     agent = pool.start_agent(sandbox=sandbox)
     jobs = pool.client().jobs
     hang = command("/bin/sleep", "300", cores=0.1)
@@ -80,7 +79,6 @@ def test_killed_commands_fail_by_their_name_or_run_again(make_pool: MakePool, sa
 @pytest.mark.parametrize("sandbox", ["process", "namespace"])
 def test_killed_workers_fail_their_call_alone(make_pool: MakePool, sandbox: str) -> None:
     pool = make_pool()
-    pool.start_hub()
     agent = pool.start_agent(sandbox=sandbox)
     client = pool.client()
     for number in range(AT_ONCE):
@@ -99,7 +97,6 @@ def test_killed_workers_fail_their_call_alone(make_pool: MakePool, sandbox: str)
 @pytest.mark.soak
 def test_a_killed_call_is_tried_again_if_asked(make_pool: MakePool) -> None:
     pool = make_pool()
-    pool.start_hub()
     agent = pool.start_agent()
     client = pool.client()
     mark = pool.folder / "mark"
@@ -116,7 +113,6 @@ def test_a_killed_call_is_tried_again_if_asked(make_pool: MakePool) -> None:
 def test_a_killed_launcher_is_the_nodes_fault(make_pool: MakePool) -> None:
     """What stands between the agent and a job is the node's: the job runs again although it asked for no retry."""
     pool = make_pool()
-    pool.start_hub()
     agent = pool.start_agent(sandbox="process")
     jobs = pool.client().jobs
     [job_id] = jobs.submit(command("/bin/sh", "-c", FIRST_TRY_HANGS)).job_ids

@@ -57,7 +57,7 @@ class Trade:
 
 @asynccontextmanager
 async def trade(pool: RealPool) -> AsyncIterator[Trade]:
-    hub = pool.start_hub()
+    hub = pool.hubs[0]
     clients: list[httpx2.AsyncClient] = []
 
     def client(key: str = "") -> httpx2.AsyncClient:
@@ -164,7 +164,7 @@ async def test_earnings_mature_once_wherever_the_hub_dies(make_pool: MakePool, d
 def test_killed_under_load_it_pays_for_every_job_once(make_pool: MakePool, database: str, kills: int) -> None:
     """Real agents of the admin work for somebody else's money, which matures while hubs die."""
     pool = make_pool(database, holdback_s=1, mature_s=0.3, tick_s=1)
-    hub = pool.start_hub()
+    hub = pool.hubs[0]
     for _ in range(2):
         pool.start_agent(trusted=("*",))
     admin = pool.client()

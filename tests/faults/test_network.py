@@ -48,7 +48,7 @@ def make_proxy() -> Iterator[Proxies]:
 @pytest.mark.timeout(180)
 def test_lost_replies_have_one_effect(make_pool: MakePool, make_proxy: Proxies) -> None:
     pool = make_pool(lease_min_s=6)
-    hub = pool.start_hub()
+    hub = pool.hubs[0]
     before_hub, before_agents = make_proxy(hub.port), make_proxy(hub.port)
     for _ in range(2):
         pool.start_agent(url=before_agents.url)
@@ -80,7 +80,7 @@ def test_a_node_that_is_cut_off_stops_its_job_before_another_starts_it(
     make_pool: MakePool, make_proxy: Proxies, cut: str
 ) -> None:
     pool = make_pool(lease_min_s=3)
-    hub = pool.start_hub()
+    hub = pool.hubs[0]
     proxy = make_proxy(hub.port)
     lost, other = pool.start_agent(name="lost", url=proxy.url), pool.start_agent(name="other")
     client = pool.client()

@@ -102,7 +102,7 @@ class Cast:
         me = (await self.sam.get("/me")).json()["id"]
         hub = self.hub.hub
         code, _ = await hub.store.write(
-            lambda tx: sign_in.issue_code(tx, take(hub), purpose="signin", account_id=me, life_s=60)
+            lambda tx: sign_in.issue_code(tx, take(hub), purpose="signin", account_id=me, lifetime_s=60)
         )
         return code
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.attacks import unpickling
 
@@ -23,6 +24,11 @@ def _no_unpickling() -> Iterator[None]:
 async def hub(tmp_path: Path) -> AsyncIterator[HubDouble]:
     async with running_hub(tmp_path) as running:
         yield running
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import httpx2
 import pytest
 
 from computepool.hub.clock import SystemClock
 from computepool.testing.clock import FakeClock
-from computepool.testing.hub import HubDouble, running_hub
+from computepool.testing.hub import HubDouble
+from tests.hub.fixtures import BOTH, hub_fixture
 
 DAY_MS = 24 * 3600 * 1000
 KEEP_S = 10 * 24 * 3600
@@ -23,12 +22,7 @@ def clock() -> FakeClock:
     return FakeClock(SystemClock().now_ms())
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def hub(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[HubDouble]:
-    url = request.getfixturevalue("migrated_url") if request.param == "postgresql" else ""
-    settings = {"artifact_bytes_max": 10_000, "artifact_keep_s": KEEP_S, "unreported_keep_s": 3 * 24 * 3600}
-    async with running_hub(tmp_path, database_url=url, clock=clock, **settings) as running:
-        yield running
+hub = hub_fixture(on=BOTH, artifact_bytes_max=10_000, artifact_keep_s=KEEP_S, unreported_keep_s=3 * 24 * 3600)
 
 
 def some(size: int, seed: int = 0) -> bytes:

@@ -66,8 +66,7 @@ class Stream:
     async def data(self) -> dict[str, Any]:
         event = await self.event()
         assert event is not None, "the stream has ended"
-        found: dict[str, Any] = json.loads(event["data"])
-        return found
+        return json.loads(event["data"])
 
     def hang_up(self) -> None:
         self._gone.set()

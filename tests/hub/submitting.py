@@ -21,15 +21,13 @@ def body(
 async def submit(client: httpx2.AsyncClient, **fields: Any) -> list[str]:
     answer = await client.post("/jobs", json=body(**fields))
     assert answer.status_code == 201, answer.text
-    ids: list[str] = answer.json()["job_ids"]
-    return ids
+    return answer.json()["job_ids"]
 
 
 async def job(client: httpx2.AsyncClient, job_id: str, **params: Any) -> dict[str, Any]:
     answer = await client.get(f"/jobs/{job_id}", params=params)
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    return answer.json()
 
 
 async def state(client: httpx2.AsyncClient, job_id: str) -> str:

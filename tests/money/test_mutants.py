@@ -88,9 +88,7 @@ MUTANTS = {
     "earnings mature again and again": Mutant(
         f"{HUB}.money.credits:_matured_pay", "ledger_rows.matured_up_to(connection, account_id)", "0"
     ),
-    "earnings mature at once": Mutant(
-        f"{HUB}.money.credits:_matures_before", "round(settings.holdback_s * 1000)", "0"
-    ),
+    "earnings mature at once": Mutant(f"{HUB}.money.credits:_matures_by", "round(wait_s * 1000)", "0"),
     "a top-up is not remembered": Mutant(
         f"{HUB}.money.credits:top_up",
         "once(tx, remembered, lambda: effect(tx), model=TopUpReply)",
@@ -109,7 +107,7 @@ MUTANTS = {
         f"{HUB}.money.booking:_change_balances", "if delta)", 'if delta and name != "platform:fees")'
     ),
     "a unit sees nothing of the one before": Mutant(
-        f"{HUB}.db.session:Tx.post", "self.changes.get(account, 0) + delta", "delta"
+        f"{HUB}.money.booking:post", "tx.balances.get(account, 0) + delta", "delta"
     ),
 }
 

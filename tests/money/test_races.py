@@ -118,7 +118,9 @@ async def leased_three_times(all_of: Party) -> list[list[str]]:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize(("database", "hubs"), TOPOLOGIES)
+@pytest.mark.parametrize(
+    ("database", "hubs"), [pytest.param("sqlite", 1, marks=pytest.mark.soak), ("postgresql", 2)]
+)
 async def test_of_a_thousand_racing_settlements_each_job_is_paid_once(
     fresh: Fresh, tmp_path: Path, database: str, hubs: int
 ) -> None:

@@ -48,7 +48,7 @@ async def run_for_an_hour(hub: HubDouble, node: NodeDouble, job_id: str) -> dict
 async def test_s1_one_job_goes_to_one_of_fifty_pollers_and_none_gets_nothing(hub: HubDouble) -> None:
     nodes = [await hub.node() for _ in range(50)]
     assert not any(reply.grants for reply in await asyncio.gather(*(node.poll(wait_ms=0) for node in nodes)))
-    parked = [asyncio.ensure_future(node.poll(wait_ms=1_000)) for node in nodes]
+    parked = [asyncio.ensure_future(node.poll(wait_ms=5_000)) for node in nodes]
     [job_id] = await submit(hub.admin)
     replies = await asyncio.gather(*parked)
     assert [grant.job_id for reply in replies for grant in reply.grants] == [job_id]

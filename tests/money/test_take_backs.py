@@ -151,7 +151,7 @@ async def test_taking_back_and_maturing_at_once(
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("database", "hubs"), TOPOLOGIES)
-async def test_two_strikes_at_once_check_each_result_once(
+async def test_two_violations_at_once_check_each_result_once(
     fresh: Fresh, tmp_path: Path, database: str, hubs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the pool's account has just what that takes."""
@@ -164,14 +164,14 @@ async def test_two_strikes_at_once_check_each_result_once(
         await all_of.first.report(
             all_of.first.nodes[0], *(spoken(attempt.id, "succeeded", 1_000) for attempt in given)
         )
-        struck = all_of.first.nodes[0].principal.node_id
+        penalised = all_of.first.nodes[0].principal.node_id
 
-        async def strike(twin: Twin) -> None:
+        async def penalise(twin: Twin) -> None:
             await twin.hub.store.write(
-                lambda tx: rechecks.start(tx, take(twin.hub), struck, effects=Effects())
+                lambda tx: rechecks.start(tx, take(twin.hub), penalised, effects=Effects())
             )
 
-        _, refusals = await all_of.race([strike] * 16, seed=3)
+        _, refusals = await all_of.race([penalise] * 16, seed=3)
         assert refusals == []
         assert all_of.broken() == []
         assert len(all_of.first.job_states()) == 2 * len(jobs)

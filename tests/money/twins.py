@@ -254,8 +254,7 @@ class Twins:
         assert all(kind == kinds[0] for kind in kinds), kinds
         if isinstance(answers[0], Exception):
             raise answers[0]
-        answer: T = answers[0]
-        return answer
+        return answers[0]
 
     def advance(self, ms: int) -> None:
         for twin in self.both:

@@ -118,7 +118,7 @@ class MisbehavingBank:
         self.slowness_s = HANG_S  #: at most; it goes on as soon as it is told
         self.go_on = threading.Event()
         self.questions_in_process = 2  #: until a payout that is processing ends
-        self.asked = threading.Event()  #: something that takes long is being answered
+        self.measurement = threading.Event()  #: something that takes long is being answered
         self.took = threading.Event()  #: an order is in the books
         self.questions = 0
         self.orders = 0  #: how many were sent here, whatever became of them
@@ -237,7 +237,7 @@ class MisbehavingBank:
     async def _treat(self, entry: _Entry, order: dict[str, Any]) -> tuple[int, Any]:
         conduct = self.conduct.popleft() if self.conduct else Conduct.PAY
         if conduct in (Conduct.SLOW, Conduct.LATE_REFUSE):
-            self.asked.set()
+            self.measurement.set()
             entry.busy = True
             await self._pause()
             entry.busy = False
@@ -304,7 +304,7 @@ class MisbehavingBank:
         assert request.query["account_number"] == ACCOUNT_NUMBER
         found = [] if "nothing" in answer else self.books.of(request.query["reference_id"])
         if answer == "slow nothing":
-            self.asked.set()
+            self.measurement.set()
             await self._pause()
         return 200, {"entity": "collection", "count": len(found), "items": [self._seen(one) for one in found]}
 

@@ -50,8 +50,7 @@ class Scene:
         return str(answer.json()["id"])
 
     async def get(self, payout_id: str) -> dict[str, Any]:
-        found: dict[str, Any] = (await self.pia.get(f"/payouts/{payout_id}")).json()
-        return found
+        return (await self.pia.get(f"/payouts/{payout_id}")).json()
 
     async def state(self, payout_id: str) -> str:
         return str((await self.get(payout_id))["state"])

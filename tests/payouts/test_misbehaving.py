@@ -153,7 +153,7 @@ async def test_a_refusal_that_the_bank_itself_contradicts(scene: Scene) -> None:
     payout_id = await scene.ask()
     scene.bank.conduct.append(Conduct.LATE_REFUSE)
     sending = asyncio.create_task(scene.round())
-    assert await asyncio.to_thread(scene.bank.asked.wait, 10)
+    assert await asyncio.to_thread(scene.bank.measurement.wait, 10)
     payout = arrived_late(payout_id)
     assert await scene.tell("payout.initiated", payout | {"status": "processing"}) == 204
     scene.bank.go_on.set()
@@ -170,7 +170,7 @@ async def test_a_hub_that_stood_still_believes_no_refusal(scene: Scene) -> None:
     payout_id = await scene.ask()
     scene.bank.conduct.append(Conduct.LATE_REFUSE)
     slow = asyncio.create_task(scene.round())
-    assert await asyncio.to_thread(scene.bank.asked.wait, 10)
+    assert await asyncio.to_thread(scene.bank.measurement.wait, 10)
     assert await scene.round(after_s=10) == 1
     scene.bank.go_on.set()
     await slow
@@ -191,7 +191,7 @@ async def test_giving_up_is_overtaken_by_news(scene: Scene) -> None:
     assert (await scene.get(payout_id))["reason"] == "refused_again"
     scene.bank.answers.append("slow nothing")
     last = asyncio.create_task(scene.round(after_s=4000))
-    assert await asyncio.to_thread(scene.bank.asked.wait, 10)
+    assert await asyncio.to_thread(scene.bank.measurement.wait, 10)
     payout = arrived_late(payout_id)
     assert await scene.tell("payout.initiated", payout | {"status": "processing"}) == 204
     scene.bank.go_on.set()

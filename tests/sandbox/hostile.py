@@ -49,6 +49,26 @@ def read_all(paths):
     return got
 
 
+def openable(paths, flags):
+    """Those of the paths that can be opened so."""
+    got = {}
+    for path in paths:
+        with contextlib.suppress(OSError):
+            os.close(os.open(path, flags))
+            got[path] = "opened"
+    return got
+
+
+def succeeding(attempts):
+    """Those of the attempts, by name, that raise nothing."""
+    got = {}
+    for name, attempt in attempts.items():
+        with contextlib.suppress(OSError, ValueError):
+            attempt()
+            got[name] = "done"
+    return got
+
+
 def status_of(pid):
     with open(f"/proc/{pid}/status") as file:
         return {name: value.strip() for name, _, value in (line.partition(":") for line in file)}
@@ -156,17 +176,15 @@ def init_confinement():
 
 
 def raise_priority():
-    got = {}
-    for name, attempt in {
-        "nice": lambda: os.setpriority(os.PRIO_PROCESS, 0, -10),
-        "realtime": lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10)),
-        "files": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1 << 20, 1 << 20)),
-        "file size": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1)),
-        "core": lambda: resource.setrlimit(resource.RLIMIT_CORE, (-1, -1)),
-    }.items():
-        with contextlib.suppress(OSError, ValueError):
-            attempt()
-            got[name] = "raised"
+    got = succeeding(
+        {
+            "nice": lambda: os.setpriority(os.PRIO_PROCESS, 0, -10),
+            "realtime": lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10)),
+            "files": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1 << 20, 1 << 20)),
+            "file size": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1)),
+            "core": lambda: resource.setrlimit(resource.RLIMIT_CORE, (-1, -1)),
+        }
+    )
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("-1000")
         file.flush()
@@ -182,14 +200,11 @@ def raise_priority_and_stay():
 
 # ------------------------------------------------------------------ the kernel
 def kernel_logs():
-    got = {}
+    paths = ("/dev/kmsg", "/proc/kmsg", "/proc/kcore", "/dev/mem", "/dev/kmem", "/dev/port")
+    got = openable(paths, os.O_RDONLY | os.O_NONBLOCK)
     buffer = ctypes.create_string_buffer(4096)
     if libc.klogctl(3, buffer, 4096) > 0:
         got["syslog"] = buffer.value.decode(errors="replace")[:200]
-    for path in ("/dev/kmsg", "/proc/kmsg", "/proc/kcore", "/dev/mem", "/dev/kmem", "/dev/port"):
-        with contextlib.suppress(OSError):
-            os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
-            got[path] = "opened"
     with contextlib.suppress(OSError), open("/proc/kallsyms") as file:
         if any(int(line.split()[0], 16) for _, line in zip(range(200), file, strict=False)):
             got["kallsyms"] = "shows addresses"
@@ -288,18 +303,8 @@ def devices():
     }
     for name in set(os.listdir("/dev")) - allowed - {"stderr", "core", "console"}:
         got[name] = "there"
-    for path in (
-        "/dev/kvm",
-        "/dev/fuse",
-        "/dev/net/tun",
-        "/dev/vda",
-        "/dev/sda",
-        "/dev/loop-control",
-        "/dev/vsock",
-    ):
-        with contextlib.suppress(OSError):
-            os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))
-            got[path] = "opened"
+    paths = ("kvm", "fuse", "net/tun", "vda", "sda", "loop-control", "vsock")
+    got |= openable([f"/dev/{path}" for path in paths], os.O_RDWR | os.O_NONBLOCK)
     for folder in (".", "/tmp", "/dev/shm"):
         for kind in (stat.S_IFBLK, stat.S_IFCHR):
             with contextlib.suppress(OSError):
@@ -325,28 +330,22 @@ def mounts():
     for target in (b"/usr", b"/proc", b"/tmp", b"/job"):
         if libc.umount2(target, 2) == 0:
             got[f"umount {target.decode()}"] = "done"
-    for name, attempt in {"chroot": lambda: os.chroot("/tmp"), "fsopen": lambda: None}.items():
-        with contextlib.suppress(OSError):
-            attempt()
-            if name == "chroot":
-                got[name] = "done"
+    got |= succeeding({"chroot": lambda: os.chroot("/tmp")})
     if syscall(430, b"tmpfs", 0)[0] >= 0:
         got["fsopen"] = "done"
     return got
 
 
 def privileges():
-    got = {}
-    for name, attempt in {
-        "setuid": lambda: os.setuid(0),
-        "setresuid": lambda: os.setresuid(0, 0, 0),
-        "setgid": lambda: os.setgid(0),
-        "setgroups": lambda: os.setgroups([0]),
-        "chown": lambda: os.chown(".", 0, 0),
-    }.items():
-        with contextlib.suppress(OSError):
-            attempt()
-            got[name] = "done"
+    got = succeeding(
+        {
+            "setuid": lambda: os.setuid(0),
+            "setresuid": lambda: os.setresuid(0, 0, 0),
+            "setgid": lambda: os.setgid(0),
+            "setgroups": lambda: os.setgroups([0]),
+            "chown": lambda: os.chown(".", 0, 0),
+        }
+    )
     for command in (
         ["su", "-c", "id -u"],
         ["sudo", "-n", "id", "-u"],
@@ -376,11 +375,8 @@ def write_host(paths):
             with open(path, "w") as file:
                 file.write("hostile")
             got[path] = "written"
-    for path in ("/proc/1/exe", "/proc/self/exe", "/usr/bin/env", "/bin/sh", "/etc/passwd"):
-        with contextlib.suppress(OSError):
-            os.close(os.open(path, os.O_WRONLY))
-            got[path] = "writable"
-    return got
+    programs = ("/proc/1/exe", "/proc/self/exe", "/usr/bin/env", "/bin/sh", "/etc/passwd")
+    return got | openable(programs, os.O_WRONLY)
 
 
 def write_runtime():
@@ -391,37 +387,28 @@ def write_runtime():
             del folders[8:]
             for name in files[:3]:
                 path = os.path.join(folder, name)
-                for what, attempt in (
-                    ("write", lambda path=path: os.open(path, os.O_WRONLY)),
-                    ("chmod", lambda path=path: os.chmod(path, 0o777)),
-                    ("rename", lambda path=path: os.rename(path, path + "x")),
-                    ("unlink", lambda path=path: os.unlink(path)),
-                ):
-                    try:
-                        attempt()
-                        got[f"{what} {path}"] = "done"
-                    except OSError:
-                        continue
-            try:
-                os.mkdir(os.path.join(folder, "left-behind"))
-                got[f"create in {folder}"] = "done"
-            except OSError:
-                continue
+                got |= succeeding(
+                    {
+                        f"write {path}": lambda path=path: os.open(path, os.O_WRONLY),
+                        f"chmod {path}": lambda path=path: os.chmod(path, 0o777),
+                        f"rename {path}": lambda path=path: os.rename(path, path + "x"),
+                        f"unlink {path}": lambda path=path: os.unlink(path),
+                    }
+                )
+            left = os.path.join(folder, "left-behind")
+            got |= succeeding({f"create in {folder}": lambda left=left: os.mkdir(left)})
     return got
 
 
 def write_proc():
-    got = {}
-    for path in (
+    paths = (
         "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/vm/overcommit_memory",
         "/proc/sysrq-trigger", "/proc/sys/kernel/hostname", "/proc/sys/fs/binfmt_misc/register",
         "/sys/fs/cgroup/memory/release_agent", "/sys/kernel/uevent_helper",
         "/proc/sys/user/max_user_namespaces",
-    ):  # fmt: skip
-        with contextlib.suppress(OSError):
-            os.close(os.open(path, os.O_WRONLY))
-            got[path] = "writable"
-    return got | {path: "there" for path in ("/sys/fs/cgroup", "/sys/kernel") if os.path.exists(path)}
+    )  # fmt: skip
+    there = {path: "there" for path in ("/sys/fs/cgroup", "/sys/kernel") if os.path.exists(path)}
+    return openable(paths, os.O_WRONLY) | there
 
 
 # ------------------------------------------------------------------ the network
@@ -444,13 +431,12 @@ def network_outside():
     with contextlib.suppress(OSError), open("/proc/net/dev") as file:
         names = [line.partition(":")[0].strip() for line in file.readlines()[2:]]
         got |= {name: "interface" for name in names if name != "lo"}
-    for name, make in {
-        "raw": lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP),
-        "packet": lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW),
-    }.items():
-        with contextlib.suppress(OSError):
-            make().close()
-            got[name] = "opened"
+    got |= succeeding(
+        {
+            "raw": lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP).close(),
+            "packet": lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW).close(),
+        }
+    )
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client, contextlib.suppress(OSError):
         client.connect(("192.0.2.1", 53))  # Documentation address: only a route is needed, nothing is sent.
         got["route"] = client.getsockname()[0]

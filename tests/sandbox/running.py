@@ -10,13 +10,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import psutil
 import pytest
 
 from computepool.agent.sandbox.backends import runsc
-from computepool.agent.sandbox.base import Exit, Limits, Process, Sandbox, SandboxPolicy
+from computepool.agent.sandbox.base import Exit, Limits, SandboxPolicy
+from computepool.agent.sandbox.sandbox import Sandbox
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree, stage
+from computepool.agent.sandbox.supervise import Process
 
 LIMITS = Limits(memory_mb=256, pids=32, cpus=2, wall_s=20, disk_mb=64, tmp_mb=16, open_files=256)
 SCRIPTS = [Path(__file__).with_name(name) for name in ("hostile.py", "bombs.py")]
@@ -40,19 +43,38 @@ class Outcome:
         return found
 
 
+@dataclass(frozen=True)
+class Job:
+    """A running job, its work folder and its output so far."""
+
+    process: Process
+    workdir: Path
+    streams: tuple[BinaryIO, BinaryIO]
+
+    def read(self) -> tuple[str, str]:
+        for stream in self.streams:
+            stream.seek(0)
+        out, err = (stream.read(1 << 20).decode(errors="replace") for stream in self.streams)
+        return out, err
+
+    def end(self, timeout_s: float = 20) -> Outcome:
+        ended = self.process.wait(timeout_s)
+        assert ended is not None, "the job did not end"
+        return Outcome(ended, *self.read(), self.workdir)
+
+
 @contextlib.contextmanager
 def started(
     sandbox: Sandbox,
     argv: Sequence[str],
     *,
-    ground: Path,
     limits: Limits = LIMITS,
     policy: SandboxPolicy | None = None,
     stdin: bytes = b"",
     prepare: Callable[[Path], None] | None = None,
-) -> Iterator[tuple[Process, Path, Callable[[Exit | None], Outcome]]]:
-    """A running job, its work folder, and a function that makes the Outcome; everything is cleaned up."""
-    workdir = make_workdir(ground / "work", f"job{next(_names)}")
+) -> Iterator[Job]:
+    """A running job in a work folder beside the sandbox's cache; everything is cleaned up."""
+    workdir = make_workdir(sandbox.config.cache_dir.parent / "work", f"job{next(_names)}")
     try:
         if prepare is not None:
             prepare(workdir)
@@ -72,33 +94,29 @@ def started(
                 stdout=out.fileno(),
                 stderr=err.fileno(),
             )
-
-            def outcome(ended: Exit | None) -> Outcome:
-                assert ended is not None, "the job did not end"
-                out.seek(0)
-                err.seek(0)
-                texts = (stream.read(1 << 20).decode(errors="replace") for stream in (out, err))
-                return Outcome(ended, *texts, workdir)
-
             with contextlib.closing(process):
-                yield process, workdir, outcome
+                yield Job(process, workdir, (out, err))
     finally:
         remove_tree(workdir)
 
 
-def run(sandbox: Sandbox, argv: Sequence[str], *, ground: Path, **options: object) -> Outcome:
-    with started(sandbox, argv, ground=ground, **options) as (process, _, outcome):  # type: ignore[arg-type]
-        return outcome(process.wait(60))
+def run(sandbox: Sandbox, argv: Sequence[str], **options: Any) -> Outcome:
+    with started(sandbox, argv, **options) as job:
+        return job.end(60)
 
 
-def run_python(sandbox: Sandbox, code: str, *, ground: Path, **options: object) -> Outcome:
-    return run(sandbox, ["python3", "-I", "-c", code], ground=ground, **options)
+def run_python(sandbox: Sandbox, code: str, **options: Any) -> Outcome:
+    return run(sandbox, ["python3", "-I", "-c", code], **options)
 
 
-def attack(sandbox: Sandbox, name: str, *arguments: object, ground: Path, **options: object) -> Outcome:
+def attack(sandbox: Sandbox, name: str, *arguments: object, **options: Any) -> Outcome:
     """Run one job of hostile.py or bombs.py in the sandbox."""
-    argv = ["python3", "-I", script_of(name), name, json.dumps(arguments)]
-    return run(sandbox, argv, ground=ground, prepare=stage_hostile, **options)
+    return run(sandbox, hostile(name, *arguments), prepare=stage_hostile, **options)
+
+
+def hostile(name: str, *arguments: object) -> list[str]:
+    """The command of such a job, for a folder where they are."""
+    return ["python3", "-I", script_of(name), name, json.dumps(arguments)]
 
 
 def stage_hostile(workdir: Path) -> None:

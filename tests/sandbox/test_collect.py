@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.agent.sandbox.base import OUTPUTS, Sandbox, SandboxError
+from computepool.agent.sandbox.base import OUTPUTS, SandboxError
 from computepool.agent.sandbox.collect import Caps, OutputCollector
+from computepool.agent.sandbox.sandbox import Sandbox
 from computepool.agent.sandbox.scratch import (
     give,
     make_workdir,
@@ -42,10 +43,10 @@ def test_only_plain_files_come_back(sandbox: Sandbox, ground: Path) -> None:
     secret = ground / "collect-secret"
     secret.write_text("secret")
     argv = ["python3", "-I", "bombs.py", "evil_outputs", f'["{secret}"]']
-    with started(sandbox, argv, ground=ground, prepare=stage_hostile) as (process, workdir, outcome):
-        ended = outcome(process.wait(20))
+    with started(sandbox, argv, prepare=stage_hostile) as job:
+        ended = job.end(20)
         assert ended.exit.ok, ended.err
-        collector = OutputCollector(workdir / OUTPUTS, Caps(file_bytes=1 << 20))
+        collector = OutputCollector(job.workdir / OUTPUTS, Caps(file_bytes=1 << 20))
         found = contents(collector)
     locked = {"locked": b"locked"} if os.geteuid() == 0 else {}
     assert found == {"plain": b"fine", "setuid": b"#!/bin/sh\n", "a/b/c/deep": b"deep"} | locked
@@ -63,9 +64,9 @@ def test_outputs_replaced_by_a_link(sandbox: Sandbox, ground: Path) -> None:
     (ground / "elsewhere").mkdir(exist_ok=True)
     (ground / "elsewhere" / "file").write_text("secret")
     argv = ["python3", "-I", "bombs.py", "replace_outputs", f'["{ground}/elsewhere"]']
-    with started(sandbox, argv, ground=ground, prepare=stage_hostile) as (process, workdir, outcome):
-        assert outcome(process.wait(20)).exit.ok
-        collector = OutputCollector(workdir / OUTPUTS)
+    with started(sandbox, argv, prepare=stage_hostile) as job:
+        assert job.end(20).exit.ok
+        collector = OutputCollector(job.workdir / OUTPUTS)
         assert contents(collector) == {}
         assert [refused.name for refused in collector.refused] == [OUTPUTS]
     assert (ground / "elsewhere" / "file").exists()
@@ -132,17 +133,13 @@ def test_accepted_names_stay_below(name: str) -> None:
     assert name.isascii() or name.encode()
 
 
-def test_deep_and_locked_trees_can_be_removed(sandbox: Sandbox, ground: Path) -> None:
+def test_deep_and_locked_trees_can_be_removed(sandbox: Sandbox) -> None:
     """Deeper than Python's stack and longer than any path the kernel takes."""
     argv = ["python3", "-I", "bombs.py", "deep_tree", "[1500]"]
-    with started(sandbox, argv, ground=ground, prepare=stage_hostile, limits=LIMITS) as (
-        process,
-        workdir,
-        outcome,
-    ):
-        ended = outcome(process.wait(20)).exit
+    with started(sandbox, argv, prepare=stage_hostile, limits=LIMITS) as job:
+        ended = job.end(20).exit
         assert ended.ok or "nested too deep" in ended.detail
-    assert not workdir.exists()
+    assert not job.workdir.exists()
 
 
 def test_remove_does_not_follow_links(ground: Path, workdir: Path) -> None:

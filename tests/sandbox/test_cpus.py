@@ -6,15 +6,16 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import psutil
 import pytest
 
 from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
 from computepool.agent.sandbox.backends.process import ProcessSandbox
-from computepool.agent.sandbox.base import Limits, Process, Sandbox, SandboxPolicy
+from computepool.agent.sandbox.base import Limits, SandboxPolicy
+from computepool.agent.sandbox.sandbox import Sandbox
 from computepool.agent.sandbox.slots import SandboxConfig
+from computepool.agent.sandbox.supervise import Process
 from computepool.core.isolation import Level
 from tests.sandbox.running import LIMITS, eventually, run_python, started
 
@@ -34,9 +35,9 @@ print(json.dumps({"first": first, "child": child, "after": sorted(os.sched_getaf
 """
 
 
-def test_a_job_and_its_children_run_where_they_were_told(sandbox: Sandbox, ground: Path) -> None:
+def test_a_job_and_its_children_run_where_they_were_told(sandbox: Sandbox) -> None:
     for ids in (USABLE[:1], USABLE[1:2], USABLE[1:2], USABLE[:2]):
-        found = run_python(sandbox, LOOK, ground=ground, policy=SandboxPolicy(cpu_ids=ids)).got
+        found = run_python(sandbox, LOOK, policy=SandboxPolicy(cpu_ids=ids)).got
         if sandbox.level is Level.GVISOR:  # it numbers its own
             assert len(found["first"]) == len(ids)  # type: ignore[arg-type]
         else:
@@ -45,11 +46,9 @@ def test_a_job_and_its_children_run_where_they_were_told(sandbox: Sandbox, groun
             assert found["after"] == list(ids) or sandbox.limits_kind == "rlimit"
 
 
-def test_a_slot_that_was_pinned_is_free_again_for_who_asks_for_nothing(
-    process: ProcessSandbox, ground: Path
-) -> None:
-    run_python(process, LOOK, ground=ground, policy=SandboxPolicy(cpu_ids=USABLE[:1]))
-    assert run_python(process, LOOK, ground=ground).got["first"] == list(USABLE)
+def test_a_slot_that_was_pinned_is_free_again_for_who_asks_for_nothing(process: ProcessSandbox) -> None:
+    run_python(process, LOOK, policy=SandboxPolicy(cpu_ids=USABLE[:1]))
+    assert run_python(process, LOOK).got["first"] == list(USABLE)
 
 
 @pytest.fixture(params=["cgroups", "affinity"])
@@ -70,22 +69,21 @@ while True:
 """
 
 
-def test_what_runs_is_moved_with_all_its_threads(plain: Sandbox, ground: Path) -> None:
+def test_what_runs_is_moved_with_all_its_threads(plain: Sandbox) -> None:
     limits = replace(LIMITS, cpus=1)
     with started(
         plain,
         ["python3", "-I", "-c", WAITING],
-        ground=ground,
         limits=limits,
         policy=SandboxPolicy(cpu_ids=USABLE[:1]),
-    ) as (process, _, _):
-        assert eventually(lambda: _threads(process) == {USABLE[:1]} and process.processes() == 1)
-        process.pin(USABLE[:2], cpus=2.0)
-        assert _threads(process) == {USABLE[:2]}
-        assert _quota(process) in (None, -1, 200_000)
-        process.pin(USABLE[1:2], cpus=1.0)
-        assert _threads(process) == {USABLE[1:2]}
-        assert _quota(process) in (None, 100_000)
+    ) as job:
+        assert eventually(lambda: _threads(job.process) == {USABLE[:1]} and job.process.processes() == 1)
+        job.process.pin(USABLE[:2], cpus=2.0)
+        assert _threads(job.process) == {USABLE[:2]}
+        assert _quota(job.process) in (None, -1, 200_000)
+        job.process.pin(USABLE[1:2], cpus=1.0)
+        assert _threads(job.process) == {USABLE[1:2]}
+        assert _quota(job.process) in (None, 100_000)
 
 
 def _threads(process: Process) -> set[tuple[int, ...]]:
@@ -111,14 +109,14 @@ def _quota(process: Process) -> int | None:
     return None
 
 
-def test_pinning_what_is_there_already_costs_nothing(process: ProcessSandbox, ground: Path) -> None:
+def test_pinning_what_is_there_already_costs_nothing(process: ProcessSandbox) -> None:
     limits: Limits = replace(LIMITS, cpus=1)
     policy = SandboxPolicy(cpu_ids=USABLE[:1])
-    with started(process, ["sleep", "20"], ground=ground, limits=limits, policy=policy) as (running, _, _):
-        slot = running._slot  # type: ignore[attr-defined]
+    with started(process, ["sleep", "20"], limits=limits, policy=policy) as job:
+        slot = job.process._slot  # type: ignore[attr-defined]
         writes: list[object] = []
         if slot.cgroup is not None:
             slot.cgroup._write = lambda *given: writes.append(given)
-        running.pin(USABLE[:1], cpus=1)
+        job.process.pin(USABLE[:1], cpus=1)
         assert writes == []
-        running.kill()
+        job.process.kill()

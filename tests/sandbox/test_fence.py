@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from computepool.agent.clock import SystemAgentClock
-from computepool.agent.sandbox.base import Sandbox, SandboxPolicy, Status
+from computepool.agent.sandbox.base import SandboxPolicy, Status
 from computepool.agent.sandbox.fence import Fence
+from computepool.agent.sandbox.sandbox import Sandbox
 from tests.sandbox.running import alive, eventually, run, started
 
 #: A daemon in a session of its own, and the job itself; both go by the given name.
@@ -42,29 +43,27 @@ def test_a_job_behind_the_fence_is_ended_by_its_launcher(
     marker = f"fenced-{secrets.token_hex(8)}"
     argv = ["python3", "-I", "-c", WITH_DAEMON, marker]
     fence.set_deadline(SystemAgentClock().boot_time() + 3600)
-    with started(sandbox, argv, ground=ground, policy=SandboxPolicy(fence=fence.fd)) as (process, _, outcome):
+    with started(sandbox, argv, policy=SandboxPolicy(fence=fence.fd)) as job:
         assert eventually(lambda: alive(marker, ground), timeout_s=30)
         fence.set_deadline(SystemAgentClock().boot_time())
         assert eventually(lambda: not alive(marker, ground), timeout_s=30)
-        assert outcome(process.wait(10)).exit.status is Status.LEASE_LOST
+        assert job.end(10).exit.status is Status.LEASE_LOST
     # The slot is as good as before, and a fence of later times lets jobs run.
     fence.set_deadline(SystemAgentClock().boot_time() + 3600)
-    assert run(sandbox, ["true"], ground=ground, policy=SandboxPolicy(fence=fence.fd)).exit.ok
+    assert run(sandbox, ["true"], policy=SandboxPolicy(fence=fence.fd)).exit.ok
 
 
-def test_a_job_that_starts_behind_the_fence_does_not_run(
-    sandbox: Sandbox, fence: Fence, ground: Path
-) -> None:
+def test_a_job_that_starts_behind_the_fence_does_not_run(sandbox: Sandbox, fence: Fence) -> None:
     fence.set_deadline(SystemAgentClock().boot_time() - 1)
-    ended = run(sandbox, ["sleep", "300"], ground=ground, policy=SandboxPolicy(fence=fence.fd)).exit
+    ended = run(sandbox, ["sleep", "300"], policy=SandboxPolicy(fence=fence.fd)).exit
     assert ended.status is Status.LEASE_LOST
 
 
-def test_what_no_lease_is_about_runs_on(process: Sandbox, fence: Fence, ground: Path) -> None:
+def test_what_no_lease_is_about_runs_on(process: Sandbox, fence: Fence) -> None:
     fence.set_deadline(SystemAgentClock().boot_time() - 1)
-    assert run(process, ["sleep", "0.1"], ground=ground).exit.ok
+    assert run(process, ["sleep", "0.1"]).exit.ok
     fence.set_deadline(0)  # no hub has spoken yet
-    assert run(process, ["sleep", "0.1"], ground=ground, policy=SandboxPolicy(fence=fence.fd)).exit.ok
+    assert run(process, ["sleep", "0.1"], policy=SandboxPolicy(fence=fence.fd)).exit.ok
 
 
 def test_the_fence_counts_time_asleep() -> None:

@@ -21,16 +21,19 @@ from computepool.agent.sandbox.backends import runsc, seccomp
 from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
 from computepool.agent.sandbox.backends.gvisor import GvisorSandbox
 from computepool.agent.sandbox.backends.process import ProcessSandbox
-from computepool.agent.sandbox.base import Process, Sandbox, SandboxError, SandboxPolicy, Status
+from computepool.agent.sandbox.base import SandboxError, SandboxPolicy, Status
 from computepool.agent.sandbox.runtime.runtime import Runtime
+from computepool.agent.sandbox.sandbox import Sandbox
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree
 from computepool.agent.sandbox.selftest import isolation_evidence, selftest
 from computepool.agent.sandbox.selftest.selftest import LevelReport
 from computepool.agent.sandbox.slots import SandboxConfig
+from computepool.agent.sandbox.supervise import Process
 from computepool.core.errors import Unavailable
 from computepool.core.isolation import Level
 from tests.sandbox.running import (
     LIMITS,
+    Job,
     alive,
     attack,
     eventually,
@@ -77,7 +80,10 @@ def test_a_runsc_that_will_not_do(
     assert reason in report.reason
     assert "install-runsc.sh" in report.fix
     with contextlib.closing(GvisorSandbox(config)) as sandbox, pytest.raises(SandboxError, match=reason):
-        run(sandbox, ["true"], ground=tmp_path)
+        run(
+            sandbox,
+            ["true"],
+        )
 
 
 def test_the_first_that_will_do_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,32 +153,28 @@ def test_each_level_is_made_by_its_backend(config: SandboxConfig) -> None:
 
 # ------------------------------------------------------------------ what the host sees
 @contextlib.contextmanager
-def staying(sandbox: Sandbox, name: str, ground: Path) -> Iterator[tuple[Process, dict[str, object]]]:
+def staying(sandbox: Sandbox, name: str) -> Iterator[tuple[Process, dict[str, object]]]:
     """A job of hostile.py that has said what it got, and stays until it is ended."""
     reader, writer = os.pipe()
     code = f"import os, sys; sys.stdin = os.fdopen(5); sys.argv = ['', {name!r}, '[]']; exec(open('hostile.py').read())"
     argv = ["python3", "-I", "-c", code]
     policy = SandboxPolicy(fds={5: reader})
-    with started(sandbox, argv, ground=ground, prepare=stage_hostile, policy=policy) as (process, _, outcome):
+    with started(sandbox, argv, prepare=stage_hostile, policy=policy) as job:
         os.close(reader)
         # The output is a file: what is in it is what it has said.
-        assert eventually(lambda: bool(said(process, outcome)))
-        yield process, json.loads(said(process, outcome))
+        assert eventually(lambda: bool(said(job)))
+        yield job.process, json.loads(said(job))
         os.close(writer)
 
 
-def said(process: Process, outcome: object) -> str:
-    ended = process.wait(0.05)
-    assert ended is None, ended
-    return str(outcome(_RUNNING).out)  # type: ignore[operator]
-
-
-_RUNNING = object()
+def said(job: Job) -> str:
+    assert job.process.wait(0.05) is None
+    return job.read()[0]
 
 
 @pytest.mark.soak
 def test_the_job_is_behind_walls_and_has_raised_nothing(gvisor: GvisorSandbox, ground: Path) -> None:
-    with staying(gvisor, "raise_priority_and_stay", ground) as (process, got):
+    with staying(gvisor, "raise_priority_and_stay") as (process, got):
         assert got  # Its own kernel lets it believe so.
         assert isolation_evidence.breaches(process.pid) == ""
         for part in psutil.Process(process.pid).children(recursive=True):
@@ -185,37 +187,37 @@ def test_the_job_is_behind_walls_and_has_raised_nothing(gvisor: GvisorSandbox, g
 
 @pytest.mark.parametrize("backend", [ProcessSandbox, BubblewrapSandbox])
 def test_other_levels_have_no_such_walls(
-    backend: type[ProcessSandbox] | type[BubblewrapSandbox], config: SandboxConfig, ground: Path
+    backend: type[ProcessSandbox] | type[BubblewrapSandbox], config: SandboxConfig
 ) -> None:
     with (
         contextlib.closing(backend(config)) as sandbox,
-        started(sandbox, ["sleep", "30"], ground=ground) as (process, _, _),
+        started(sandbox, ["sleep", "30"]) as job,
     ):
-        assert eventually(lambda: bool(psutil.Process(process.pid).children()))
-        assert "0 user-space kernels" in isolation_evidence.breaches(process.pid)
+        assert eventually(lambda: bool(psutil.Process(job.process.pid).children()))
+        assert "0 user-space kernels" in isolation_evidence.breaches(job.process.pid)
 
 
-def test_the_kernel_is_not_the_hosts(gvisor: GvisorSandbox, ground: Path) -> None:
-    outcome = run(gvisor, ["uname", "-a"], ground=ground)
+def test_the_kernel_is_not_the_hosts(gvisor: GvisorSandbox) -> None:
+    outcome = run(gvisor, ["uname", "-a"])
     assert os.uname().release not in outcome.out
     assert os.uname().version not in outcome.out
 
 
-def test_what_runsc_is_told_is_for_the_job_alone(gvisor: GvisorSandbox, ground: Path) -> None:
+def test_what_runsc_is_told_is_for_the_job_alone(gvisor: GvisorSandbox) -> None:
     """The environment may hold secrets: the bundle is closed to every other user."""
     policy = SandboxPolicy(env={"TOKEN": "env-secret-9"})
-    with started(gvisor, ["sleep", "30"], ground=ground, policy=policy) as (_, workdir, _):
+    with started(gvisor, ["sleep", "30"], policy=policy) as job:
         (folder,) = gvisor._runs.iterdir()
         assert "env-secret-9" in (folder / "config.json").read_text()
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-        assert folder.stat().st_uid == workdir.stat().st_uid
+        assert folder.stat().st_uid == job.workdir.stat().st_uid
     assert list(gvisor._runs.iterdir()) == []
 
 
 # ------------------------------------------------------------------ limits
 @pytest.mark.soak
 def test_more_processes_than_allowed_hit_the_wall_around(
-    config: SandboxConfig, ground: Path, monkeypatch: pytest.MonkeyPatch
+    config: SandboxConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a user namespace of its own kernel a job is not counted any more. The filter forbids those; without the
     filter the cgroup around all of it still holds.
@@ -233,54 +235,50 @@ def test_more_processes_than_allowed_hit_the_wall_around(
     )
     chosen = dataclasses.replace(LIMITS, pids=10, memory_mb=512, wall_s=15)
     with contextlib.closing(GvisorSandbox(config)) as sandbox:
-        assert run_python(sandbox, code, ground=ground, limits=chosen).out == "-1\n9\n"
+        assert run_python(sandbox, code, limits=chosen).out == "-1\n9\n"
         monkeypatch.setattr(seccomp, "oci", lambda: {"defaultAction": "SCMP_ACT_ALLOW"})
-        with started(sandbox, ["python3", "-I", "-c", code], ground=ground, limits=chosen) as (
-            process,
-            _,
-            outcome,
-        ):
+        with started(sandbox, ["python3", "-I", "-c", code], limits=chosen) as job:
             most = 0
-            while (ended := process.wait(0.02)) is None:
+            while (ended := job.process.wait(0.02)) is None:
                 with contextlib.suppress(psutil.Error):
-                    parts = psutil.Process(process.pid).children(recursive=True)
+                    parts = psutil.Process(job.process.pid).children(recursive=True)
                     most = max(most, len(parts))
-            assert outcome(ended).out.startswith("0\n")  # It had a namespace of its own,
+            assert job.read()[0].startswith("0\n")  # It had a namespace of its own,
             assert not ended.ok  # and came to nothing.
             assert most <= 4 * 10 + 128
-        assert run(sandbox, ["true"], ground=ground).exit.ok
+        assert run(sandbox, ["true"]).exit.ok
 
 
-def test_cards_are_refused(gvisor: GvisorSandbox, ground: Path) -> None:
+def test_cards_are_refused(gvisor: GvisorSandbox) -> None:
     with pytest.raises(SandboxError, match="namespace"):
-        run(gvisor, ["true"], ground=ground, policy=SandboxPolicy(gpus=("/dev/nvidia0",)))
+        run(gvisor, ["true"], policy=SandboxPolicy(gpus=("/dev/nvidia0",)))
 
 
 # ------------------------------------------------------------------ nothing stays behind
 @pytest.mark.soak
 @pytest.mark.parametrize("bomb", ["memory_bomb", "fork_bomb_wild", "daemonize", "spin"])
-def test_no_folder_and_no_process_is_left(gvisor: GvisorSandbox, ground: Path, bomb: str) -> None:
+def test_no_folder_and_no_process_is_left(gvisor: GvisorSandbox, bomb: str) -> None:
     chosen = dataclasses.replace(LIMITS, memory_mb=128, wall_s=1)
-    attack(gvisor, bomb, *(["x"] if bomb == "daemonize" else []), ground=ground, limits=chosen)
+    attack(gvisor, bomb, *(["x"] if bomb == "daemonize" else []), limits=chosen)
     assert list(gvisor._runs.iterdir()) == []
     assert not isolation_evidence.left_over(os.getpid())
 
 
-def test_a_killed_kernel_is_noticed(gvisor: GvisorSandbox, ground: Path) -> None:
-    with started(gvisor, ["sleep", "60"], ground=ground) as (process, _, outcome):
+def test_a_killed_kernel_is_noticed(gvisor: GvisorSandbox) -> None:
+    with started(gvisor, ["sleep", "60"]) as job:
         kernels: list[psutil.Process] = []
 
         def there() -> bool:
-            parts = psutil.Process(process.pid).children(recursive=True)
+            parts = psutil.Process(job.process.pid).children(recursive=True)
             kernels[:] = [part for part in parts if isolation_evidence._name(part) == "runsc-sandbox"]
             return bool(kernels)
 
         assert eventually(there)
         kernels[0].kill()
-        ended = outcome(process.wait(10)).exit
+        ended = job.end(10).exit
         assert not ended.ok
         assert ended.status in (Status.SIGNAL, Status.SANDBOX_ERROR)
-    assert run(gvisor, ["true"], ground=ground).exit.ok
+    assert run(gvisor, ["true"]).exit.ok
 
 
 _AGENT = """
@@ -315,7 +313,7 @@ def test_next_agent_removes_what_a_killed_one_left(
     with contextlib.closing(GvisorSandbox(config)) as sandbox:
         assert not left.exists()
         assert sandbox._runs.is_dir()
-        assert run(sandbox, ["true"], ground=ground).exit.ok
+        assert run(sandbox, ["true"]).exit.ok
     assert not sandbox._runs.exists()
     maker = cgroups.detect()  # Sweeps too.
     if isinstance(maker, cgroups.Maker):
@@ -324,9 +322,9 @@ def test_next_agent_removes_what_a_killed_one_left(
 
 
 @pytest.mark.soak
-def test_nobody_writes_into_the_root_that_jobs_share(gvisor: GvisorSandbox, ground: Path) -> None:
-    assert run(gvisor, ["true"], ground=ground).exit.ok
-    roots = {path: path.stat().st_mtime_ns for path in gvisor._config.cache_dir.glob("rootfs-*")}
-    run(gvisor, ["sh", "-c", "touch /x /run/x /var/tmp/x; mkdir /y"], ground=ground)
-    assert {path: path.stat().st_mtime_ns for path in gvisor._config.cache_dir.glob("rootfs-*")} == roots
+def test_nobody_writes_into_the_root_that_jobs_share(gvisor: GvisorSandbox) -> None:
+    assert run(gvisor, ["true"]).exit.ok
+    roots = {path: path.stat().st_mtime_ns for path in gvisor.config.cache_dir.glob("rootfs-*")}
+    run(gvisor, ["sh", "-c", "touch /x /run/x /var/tmp/x; mkdir /y"])
+    assert {path: path.stat().st_mtime_ns for path in gvisor.config.cache_dir.glob("rootfs-*")} == roots
     assert not [path for root in roots for path in root.rglob("[xy]")]

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from computepool.agent.execution.attempt_result import of_exit
-from computepool.agent.sandbox.base import BadCommand, Sandbox, SandboxPolicy, Status
+from computepool.agent.sandbox.base import BadCommand, SandboxPolicy, Status
 from computepool.agent.sandbox.safe_paths import View
+from computepool.agent.sandbox.sandbox import Sandbox
 from computepool.core.jobs.lifecycle import Reason
 from tests.sandbox.running import Outcome, run
 
@@ -23,7 +24,7 @@ _UP = "../../../../../.."
 
 
 @pytest.fixture
-def outside(ground: Path) -> Iterator[Path]:
+def outside() -> Iterator[Path]:
     """A folder of the host's that no job sees, with one file of each kind that the words could tell apart."""
     with tempfile.TemporaryDirectory(prefix="computepool-host-", dir="/var/tmp") as name:
         folder = Path(name)
@@ -43,9 +44,7 @@ def words(outcome: Outcome, path: str) -> tuple[Reason, str]:
 
 
 @pytest.mark.parametrize("way", ["up", "absolute", "link"])
-def test_words_do_not_depend_on_the_hosts_files(
-    boxed: Sandbox, ground: Path, outside: Path, way: str
-) -> None:
+def test_words_do_not_depend_on_the_hosts_files(boxed: Sandbox, outside: Path, way: str) -> None:
     told = set()
     for name in ("plain", "script", "program", "folder", "missing"):
         target = f"{outside}/{name}"
@@ -54,40 +53,40 @@ def test_words_do_not_depend_on_the_hosts_files(
             (workdir / "link").symlink_to(target)
 
         command = {"up": _UP + target, "absolute": target, "link": "./link"}[way]
-        told.add(words(run(boxed, [command], ground=ground, prepare=prepare), command))
+        told.add(words(run(boxed, [command], prepare=prepare), command))
     assert len(told) == 1, told
     assert told.pop()[0] is Reason.BAD_JOB
 
 
-def test_a_program_that_only_the_host_has_is_no_fault_of_the_node(boxed: Sandbox, ground: Path) -> None:
+def test_a_program_that_only_the_host_has_is_no_fault_of_the_node(boxed: Sandbox) -> None:
     assert shutil.which("bwrap") == "/usr/bin/bwrap"
     for program in (f"{_UP}/usr/bin/bwrap", "/usr/bin/bwrap", "bwrap"):
-        assert words(run(boxed, [program], ground=ground), program)[0] is Reason.BAD_JOB
+        assert words(run(boxed, [program]), program)[0] is Reason.BAD_JOB
 
 
 @pytest.mark.parametrize(
     "command", ["", ".", "/", "..", "outputs", "/job", "/proc/self/mem", "/dev/null", "x" * 5000, "a/" * 600]
 )
-def test_no_word_of_the_jobs_is_a_fault_of_the_node(boxed: Sandbox, ground: Path, command: str) -> None:
+def test_no_word_of_the_jobs_is_a_fault_of_the_node(boxed: Sandbox, command: str) -> None:
     try:
-        ended = run(boxed, [command], ground=ground).exit
+        ended = run(boxed, [command]).exit
     except BadCommand:
         return
     assert ended.status is Status.EXIT
 
 
-def test_path_of_the_jobs_own_making_leads_nowhere_else(boxed: Sandbox, ground: Path, outside: Path) -> None:
+def test_path_of_the_jobs_own_making_leads_nowhere_else(boxed: Sandbox, outside: Path) -> None:
     for folder in (f"{_UP}{outside}", str(outside), f":{outside}:"):
-        outcome = run(boxed, ["program"], ground=ground, policy=SandboxPolicy(env={"PATH": folder}))
+        outcome = run(boxed, ["program"], policy=SandboxPolicy(env={"PATH": folder}))
         assert words(outcome, "program")[0] is Reason.BAD_JOB
 
 
-def test_a_broken_program_that_the_job_brought_is_its_own_fault(boxed: Sandbox, ground: Path) -> None:
+def test_a_broken_program_that_the_job_brought_is_its_own_fault(boxed: Sandbox) -> None:
     def prepare(workdir: Path) -> None:
         (workdir / "broken").write_bytes(b"\x7fELF" + secrets.token_bytes(200))
         (workdir / "broken").chmod(0o755)
 
-    outcome = run(boxed, ["./broken"], ground=ground, prepare=prepare)
+    outcome = run(boxed, ["./broken"], prepare=prepare)
     # At `namespace` the C library gives to a shell what the kernel does not know.
     assert words(outcome, "./broken")[0] in (Reason.BAD_JOB, Reason.EXIT_NONZERO)
 
@@ -99,10 +98,10 @@ def test_links_inside_lead_to_what_the_job_sees(boxed: Sandbox, ground: Path) ->
         (workdir / "round").symlink_to("round")
 
     for command, ok in (("./true", True), ("./up", True), ("./round", False)):
-        assert run(boxed, [command], ground=ground, prepare=prepare).exit.ok is ok
+        assert run(boxed, [command], prepare=prepare).exit.ok is ok
     broken = SandboxPolicy(mounts={ground / "missing": "/data"})
     for command in ("./true", "./up"):
-        outcome = run(boxed, [command], ground=ground, policy=broken, prepare=prepare)
+        outcome = run(boxed, [command], policy=broken, prepare=prepare)
         assert outcome.exit.status is Status.SANDBOX_ERROR, outcome
 
 

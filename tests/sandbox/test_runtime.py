@@ -15,17 +15,18 @@ from pathlib import Path
 import pytest
 
 from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
-from computepool.agent.sandbox.base import Sandbox, SandboxError, Status
+from computepool.agent.sandbox.base import SandboxError, Status
 from computepool.agent.sandbox.runtime import runtime as runtimes
 from computepool.agent.sandbox.runtime import tree
 from computepool.agent.sandbox.runtime.runtime import INSIDE, Runtime
+from computepool.agent.sandbox.sandbox import Sandbox
 from computepool.agent.sandbox.slots import SandboxConfig
 from tests.sandbox.running import eventually, run, run_python
 
 
-def test_jobs_python_is_the_runtime(sandbox: Sandbox, ground: Path, runtime: Runtime) -> None:
+def test_jobs_python_is_the_runtime(sandbox: Sandbox, runtime: Runtime) -> None:
     code = "import sys, ssl, sqlite3, ctypes, hashlib; print(sys.prefix, sys.version_info[:2], *sys.path)"
-    outcome = run_python(sandbox, code, ground=ground)
+    outcome = run_python(sandbox, code)
     assert outcome.exit.ok, outcome.err
     root = INSIDE if sandbox.level > 0 else str(runtime.path)
     assert outcome.out.startswith(f"{root} {sys.version_info[:2]}")
@@ -64,8 +65,8 @@ print(json.dumps({{
 """
 
 
-def test_jobs_have_what_they_need(boxed: Sandbox, ground: Path) -> None:
-    outcome = run_python(boxed, _SURVEY, ground=ground)
+def test_jobs_have_what_they_need(boxed: Sandbox) -> None:
+    outcome = run_python(boxed, _SURVEY)
     assert outcome.exit.ok, outcome.err
     found = outcome.got
     assert set(found.pop("top")) <= _TOP  # type: ignore[call-overload]
@@ -83,13 +84,13 @@ def test_jobs_have_what_they_need(boxed: Sandbox, ground: Path) -> None:
     }
 
 
-def test_a_missing_program_is_explained(boxed: Sandbox, ground: Path, runtime: Runtime) -> None:
+def test_a_missing_program_is_explained(boxed: Sandbox, runtime: Runtime) -> None:
     for command in ("mount", "/usr/bin/mount"):
-        ended = run(boxed, [command], ground=ground).exit
+        ended = run(boxed, [command]).exit
         assert (ended.status, ended.code) == (Status.EXIT, 127)
         assert f"not in this node's runtime ({runtime.short})" in ended.detail
         assert f"pool node start --runtime-add {command}" in ended.detail
-    own = run(boxed, ["./nothing"], ground=ground).exit
+    own = run(boxed, ["./nothing"]).exit
     assert (own.code, own.detail) == (127, "./nothing: not found")
 
 
@@ -118,7 +119,7 @@ def test_packages_of_the_agent_and_what_the_owner_adds(ground: Path) -> None:
     assert _files(inside) == _files(added) != set()
     config = SandboxConfig(cache_dir=ground / "cache", runtime=made)
     with contextlib.closing(BubblewrapSandbox(config)) as sandbox:
-        assert "mount from util-linux" in run(sandbox, ["mount", "--version"], ground=ground).out
+        assert "mount from util-linux" in run(sandbox, ["mount", "--version"]).out
 
 
 def _files(folder: Path) -> set[Path]:
@@ -222,11 +223,9 @@ def test_concurrent_and_killed_builders(ground: Path, runtime: Runtime) -> None:
     shutil.rmtree(cache)
 
 
-def test_job_cannot_change_the_runtime(sandbox: Sandbox, ground: Path, runtime: Runtime) -> None:
+def test_job_cannot_change_the_runtime(sandbox: Sandbox, runtime: Runtime) -> None:
     root = INSIDE if sandbox.level > 0 else str(runtime.path)
-    outcome = run(
-        sandbox, ["sh", "-c", f"echo x > {root}/bin/x; rm -f {root}/bin/python3; true"], ground=ground
-    )
+    outcome = run(sandbox, ["sh", "-c", f"echo x > {root}/bin/x; rm -f {root}/bin/python3; true"])
     assert outcome.exit.ok
     assert not (runtime.path / "bin" / "x").exists()
     assert runtime.python.exists()

@@ -17,7 +17,7 @@ from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
 from computepool.agent.sandbox.backends.container import ContainerSandbox
 from computepool.agent.sandbox.backends.gvisor import GvisorSandbox
 from computepool.agent.sandbox.backends.process import ProcessSandbox
-from computepool.agent.sandbox.base import Sandbox
+from computepool.agent.sandbox.sandbox import Sandbox
 from computepool.agent.sandbox.selftest import probing, selftest
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.core.isolation import Level, names
@@ -62,8 +62,8 @@ def test_what_could_not_be_tried_is_tried_again_and_a_breach_stands(
 ) -> None:
     attack, found = selftest._attack, [first, second]
 
-    def disturbed(sandbox: Sandbox, config: SandboxConfig, *, limits_kind: str) -> dict[str, str]:
-        return {**attack(sandbox, config, limits_kind=limits_kind), "daemon": found.pop(0)}
+    def disturbed(sandbox: Sandbox, config: SandboxConfig) -> dict[str, str]:
+        return {**attack(sandbox, config), "daemon": found.pop(0)}
 
     monkeypatch.setattr(selftest, "_attack", disturbed)
     assert selftest.report(ProcessSandbox, config).ok is ok

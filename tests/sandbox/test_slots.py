@@ -21,21 +21,14 @@ import pytest
 
 import computepool
 from computepool.agent.sandbox import cgroups, launcher, slots, supervise
-from computepool.agent.sandbox.async_wait import finish
 from computepool.agent.sandbox.backends import runsc
 from computepool.agent.sandbox.backends.gvisor import GvisorSandbox
 from computepool.agent.sandbox.backends.process import ProcessSandbox
-from computepool.agent.sandbox.base import (
-    BadCommand,
-    Limits,
-    Sandbox,
-    SandboxError,
-    SandboxPolicy,
-    Status,
-)
+from computepool.agent.sandbox.base import BadCommand, Limits, SandboxError, SandboxPolicy, Status
 from computepool.agent.sandbox.runtime.runtime import Runtime
+from computepool.agent.sandbox.sandbox import Sandbox
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree
-from computepool.agent.sandbox.selftest.selftest import BACKENDS, Backend
+from computepool.agent.sandbox.selftest.selftest import BACKENDS
 from computepool.agent.sandbox.slots import SandboxConfig, Slot
 from tests.sandbox.running import (
     LIMITS,
@@ -58,60 +51,58 @@ def fresh(config: SandboxConfig) -> Iterator[ProcessSandbox]:
     sandbox.close()
 
 
-def test_slot_is_used_again(fresh: ProcessSandbox, ground: Path) -> None:
-    with started(fresh, ["true"], ground=ground) as (process, _, outcome):
-        first = process.pid
-        assert outcome(process.wait(20)).exit.ok
-    with started(fresh, ["true"], ground=ground) as (process, _, _):
-        assert process.pid == first
-        with started(fresh, ["true"], ground=ground) as (other, _, _):
-            assert other.pid != first
+def test_slot_is_used_again(fresh: ProcessSandbox) -> None:
+    with started(fresh, ["true"]) as job:
+        first = job.process.pid
+        assert job.end(20).exit.ok
+    with started(fresh, ["true"]) as job:
+        assert job.process.pid == first
+        with started(fresh, ["true"]) as other:
+            assert other.process.pid != first
 
 
-def test_job_with_other_file_limits_gets_another_slot(fresh: ProcessSandbox, ground: Path) -> None:
+def test_job_with_other_file_limits_gets_another_slot(fresh: ProcessSandbox) -> None:
     code = "import resource as r; print(r.getrlimit(r.RLIMIT_NOFILE), r.getrlimit(r.RLIMIT_FSIZE))"
     for open_files, disk_mb, size_mb in ((256, 64, 64), (512, 65, 128), (128, 3, 64)):
         chosen = dataclasses.replace(LIMITS, open_files=open_files, disk_mb=disk_mb)
-        outcome = run(fresh, ["python3", "-I", "-c", code], ground=ground, limits=chosen)
+        outcome = run(fresh, ["python3", "-I", "-c", code], limits=chosen)
         assert outcome.out == f"{(open_files, open_files)} {(size_mb << 20, size_mb << 20)}\n"
 
 
 @pytest.mark.soak
-def test_memory_limit_follows_each_job(fresh: ProcessSandbox, ground: Path) -> None:
+def test_memory_limit_follows_each_job(fresh: ProcessSandbox) -> None:
     for memory_mb, status in ((64, Status.OOM), (400, Status.EXIT), (64, Status.OOM)):
         chosen = dataclasses.replace(LIMITS, memory_mb=memory_mb)
         code = "b'x' * (150 << 20)"
-        assert run(fresh, ["python3", "-I", "-c", code], ground=ground, limits=chosen).exit.status is status
+        assert run(fresh, ["python3", "-I", "-c", code], limits=chosen).exit.status is status
 
 
 @as_root
-def test_each_slot_has_a_uid_of_its_own(config: SandboxConfig, ground: Path) -> None:
+def test_each_slot_has_a_uid_of_its_own(config: SandboxConfig) -> None:
     config = dataclasses.replace(
         config, uid_base=260_000
     )  # Apart from other tests that run at the same time.
     with contextlib.closing(ProcessSandbox(config)) as one, contextlib.closing(ProcessSandbox(config)) as two:
         argv = ["sleep", "30"]
         with (
-            started(one, argv, ground=ground) as (_, first, _),
-            started(one, argv, ground=ground) as (_, second, _),
-            started(two, argv, ground=ground) as (_, third, _),
+            started(one, argv) as first,
+            started(one, argv) as second,
+            started(two, argv) as third,
         ):
-            uids = {folder.stat().st_uid for folder in (first, second, third)}
+            uids = {folder.stat().st_uid for folder in (first.workdir, second.workdir, third.workdir)}
         assert len(uids) == 3
         assert min(uids) >= config.uid_base
-    assert run_id(config, ground) == min(uids)  # Released with its slot.
+    assert run_id(config) == min(uids)  # Released with its slot.
 
 
-def run_id(config: SandboxConfig, ground: Path) -> int:
+def run_id(config: SandboxConfig) -> int:
     with contextlib.closing(ProcessSandbox(config)) as sandbox:
-        return int(run(sandbox, ["id", "-u"], ground=ground).out)
+        return int(run(sandbox, ["id", "-u"]).out)
 
 
 @as_root
-def test_job_has_no_groups_and_no_privileges(process: ProcessSandbox, ground: Path) -> None:
-    outcome = run(
-        process, ["sh", "-c", "id -G; grep -E 'NoNewPrivs|CapEff' /proc/self/status"], ground=ground
-    )
+def test_job_has_no_groups_and_no_privileges(process: ProcessSandbox) -> None:
+    outcome = run(process, ["sh", "-c", "id -G; grep -E 'NoNewPrivs|CapEff' /proc/self/status"])
     lines = outcome.out.split()
     assert int(lines[0]) >= 200_000
     assert lines[1:] == ["CapEff:", "0" * 16, "NoNewPrivs:", "1"]
@@ -158,24 +149,24 @@ def test_uid_is_taken_while_the_launcher_of_a_killed_agent_lives() -> None:
     assert again.uid == lease.uid
 
 
-def test_all_slots_in_use_is_an_error(config: SandboxConfig, ground: Path) -> None:
+def test_all_slots_in_use_is_an_error(config: SandboxConfig) -> None:
     with contextlib.closing(ProcessSandbox(dataclasses.replace(config, slots_max=1))) as sandbox:
-        busy = started(sandbox, ["sleep", "30"], ground=ground)
+        busy = started(sandbox, ["sleep", "30"])
         with busy, pytest.raises(SandboxError, match="in use"):
-            run(sandbox, ["true"], ground=ground)
-        assert run(sandbox, ["true"], ground=ground).exit.ok
+            run(sandbox, ["true"])
+        assert run(sandbox, ["true"]).exit.ok
 
 
 def test_killed_launcher_is_the_nodes_fault_and_leaves_nothing(sandbox: Sandbox, ground: Path) -> None:
     marker = f"orphan-{secrets.token_hex(8)}"
     argv = ["python3", "-I", "-c", f"import os; os.execv('/bin/sleep', [{marker!r}, '60'])"]
-    with started(sandbox, argv, ground=ground) as (process, _, outcome):
+    with started(sandbox, argv) as job:
         assert eventually(lambda: alive(marker, ground))
-        os.kill(process.pid, signal.SIGKILL)
-        assert outcome(process.wait(10)).exit.status is Status.SANDBOX_ERROR
-        process.close()
+        os.kill(job.process.pid, signal.SIGKILL)
+        assert job.end(10).exit.status is Status.SANDBOX_ERROR
+        job.process.close()
         assert eventually(lambda: not alive(marker, ground), timeout_s=20)
-    assert run(sandbox, ["true"], ground=ground).exit.ok
+    assert run(sandbox, ["true"]).exit.ok
 
 
 _AGENT = """
@@ -184,8 +175,7 @@ from pathlib import Path
 from computepool.agent.sandbox.base import Limits, SandboxPolicy
 from computepool.agent.sandbox.backends.{module} import {name}
 from computepool.agent.sandbox.runtime.runtime import Runtime
-from computepool.agent.sandbox.selftest.selftest import BACKENDS, Backend
-from computepool.agent.sandbox.slots import Slot, SandboxConfig
+from computepool.agent.sandbox.slots import SandboxConfig
 cache, workdir, marker = map(str, sys.argv[1:4])
 config = SandboxConfig(cache_dir=Path(cache), runtime=Runtime.prepare(Path(cache), {{}}), cgroups={cgroups})
 sandbox = {name}(config)
@@ -202,7 +192,7 @@ time.sleep(60)
 @pytest.mark.parametrize("use_cgroups", [True, False])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_jobs_die_with_a_killed_agent(
-    backend: Backend, use_cgroups: bool, ground: Path, runtime: Runtime
+    backend: type[Sandbox], use_cgroups: bool, ground: Path, runtime: Runtime
 ) -> None:
     if backend is GvisorSandbox:
         require_runsc()
@@ -276,28 +266,28 @@ def test_sweep_takes_what_is_left_of_a_half_removed_cgroup(
 
 @pytest.mark.soak
 @pytest.mark.anyio
-async def test_waiting_in_an_event_loop(sandbox: Sandbox, ground: Path) -> None:
+async def test_waiting_in_an_event_loop(sandbox: Sandbox) -> None:
     chosen = Limits(wall_s=0.5, memory_mb=128)
     with (
-        started(sandbox, ["sh", "-c", "exit 4"], ground=ground) as (quick, _, _),
-        started(sandbox, ["sleep", "60"], ground=ground, limits=chosen) as (slow, _, _),
+        started(sandbox, ["sh", "-c", "exit 4"]) as quick,
+        started(sandbox, ["sleep", "60"], limits=chosen) as slow,
     ):
         began = time.monotonic()
-        first, second = await asyncio.gather(finish(quick), finish(slow))
+        first, second = await asyncio.gather(quick.process.finish(), slow.process.finish())
     assert (first.status, first.code) == (Status.EXIT, 4)
     assert second.status is Status.TIMEOUT
     assert time.monotonic() - began < 10
 
 
 @pytest.mark.anyio
-async def test_cancelled_waiting_leaves_the_loop_clean(process: ProcessSandbox, ground: Path) -> None:
-    with started(process, ["sleep", "60"], ground=ground) as (job, _, _):
-        waiting = asyncio.ensure_future(finish(job))
+async def test_cancelled_waiting_leaves_the_loop_clean(process: ProcessSandbox) -> None:
+    with started(process, ["sleep", "60"]) as job:
+        waiting = asyncio.ensure_future(job.process.finish())
         await asyncio.sleep(0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert not asyncio.get_running_loop().remove_reader(job.fileno())
+        assert not asyncio.get_running_loop().remove_reader(job.process.fileno())
 
 
 # ------------------------------------------------------------------ an agent without root
@@ -306,8 +296,7 @@ import contextlib, json, os, sys
 from pathlib import Path
 from computepool.agent.sandbox.selftest import selftest
 from computepool.agent.sandbox.runtime.runtime import Runtime
-from computepool.agent.sandbox.selftest.selftest import BACKENDS, Backend
-from computepool.agent.sandbox.slots import Slot, SandboxConfig
+from computepool.agent.sandbox.slots import SandboxConfig
 home = Path(sys.argv[1])
 config = SandboxConfig(cache_dir=home / "cache", runtime=Runtime.prepare(home / "cache", {}))
 reports = selftest.levels(config)
@@ -348,36 +337,36 @@ def test_agent_of_an_ordinary_user(ground: Path) -> None:
     assert [(label, ok) for label, ok, *_ in reports] == expected, ran.stdout
 
 
-def test_attack_leaves_the_slot_usable(sandbox: Sandbox, ground: Path) -> None:
+def test_attack_leaves_the_slot_usable(sandbox: Sandbox) -> None:
     for name in ("daemonize", "fork_bomb"):
-        attack(sandbox, name, *(["x"] if name == "daemonize" else []), ground=ground)
-        assert run(sandbox, ["true"], ground=ground, policy=SandboxPolicy()).exit.ok
+        attack(sandbox, name, *(["x"] if name == "daemonize" else []))
+        assert run(sandbox, ["true"], policy=SandboxPolicy()).exit.ok
 
 
-def test_launcher_that_is_gone_can_be_told_to_stop(process: ProcessSandbox, ground: Path) -> None:
+def test_launcher_that_is_gone_can_be_told_to_stop(process: ProcessSandbox) -> None:
     """As when the kernel took it along, in the moment before anybody noticed."""
-    with started(process, ["sleep", "60"], ground=ground) as (job, _, _):
-        launcher = psutil.Process(job.pid)
+    with started(process, ["sleep", "60"]) as job:
+        launcher = psutil.Process(job.process.pid)
         assert eventually(lambda: "sleep" in [child.name() for child in launcher.children()])
         launcher.kill()
         assert eventually(lambda: launcher.status() == psutil.STATUS_ZOMBIE)
-        job.kill(Status.CANCELLED)
-        ended = job.wait(10)
+        job.process.kill(Status.CANCELLED)
+        ended = job.process.wait(10)
     assert ended is not None
     assert ended.status is Status.CANCELLED
-    assert run(process, ["true"], ground=ground).exit.ok
+    assert run(process, ["true"]).exit.ok
 
 
 @pytest.mark.soak
 def test_job_that_stops_its_launcher_still_ends(
-    process: ProcessSandbox, ground: Path, monkeypatch: pytest.MonkeyPatch
+    process: ProcessSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervise, "_KILL_TIMEOUT_S", 0.5)
     code = "import os, signal, time; os.kill(os.getppid(), signal.SIGSTOP); time.sleep(60)"
     chosen = dataclasses.replace(LIMITS, wall_s=0.5)
-    outcome = run(process, ["python3", "-I", "-c", code], ground=ground, limits=chosen)
+    outcome = run(process, ["python3", "-I", "-c", code], limits=chosen)
     assert outcome.exit.status is Status.TIMEOUT
-    assert run(process, ["true"], ground=ground).exit.ok
+    assert run(process, ["true"]).exit.ok
 
 
 @pytest.mark.parametrize(
@@ -394,15 +383,13 @@ def test_job_that_stops_its_launcher_still_ends(
         (["true"], SandboxPolicy(fds={29: 1})),
     ],
 )
-def test_bad_command_is_the_jobs_fault(
-    sandbox: Sandbox, ground: Path, argv: list[str], policy: SandboxPolicy
-) -> None:
+def test_bad_command_is_the_jobs_fault(sandbox: Sandbox, argv: list[str], policy: SandboxPolicy) -> None:
     with pytest.raises(BadCommand):
-        run(sandbox, argv, ground=ground, policy=policy)
+        run(sandbox, argv, policy=policy)
 
 
-def test_odd_but_valid_text_arrives(sandbox: Sandbox, ground: Path) -> None:
+def test_odd_but_valid_text_arrives(sandbox: Sandbox) -> None:
     code = "import os, sys; sys.stdout.buffer.write(os.fsencode(sys.argv[1]) + os.environb[b'A'])"
     argv = ["python3", "-I", "-c", code, "ü \udcff\n--x"]
-    outcome = run(sandbox, argv, ground=ground, policy=SandboxPolicy(env={"A": "é=\n"}))
+    outcome = run(sandbox, argv, policy=SandboxPolicy(env={"A": "é=\n"}))
     assert outcome.out == "ü �\n--xé=\n", outcome.err

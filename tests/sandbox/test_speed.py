@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from computepool.agent.sandbox.async_wait import finish
-from computepool.agent.sandbox.base import Limits, Sandbox, SandboxPolicy
+from computepool.agent.sandbox.base import Limits, SandboxPolicy
+from computepool.agent.sandbox.sandbox import Sandbox
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree
 from computepool.core.isolation import Level
 
@@ -28,7 +28,7 @@ async def starts_per_second(sandbox: Sandbox, folders: list[Path], count: int) -
             with contextlib.closing(
                 sandbox.spawn(["/bin/true"], workdir=workdir, limits=Limits(), policy=SandboxPolicy())
             ) as job:
-                assert (await finish(job)).ok
+                assert (await job.finish()).ok
 
     began = time.perf_counter()
     await asyncio.gather(*map(keep_starting, folders))

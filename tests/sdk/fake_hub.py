@@ -22,13 +22,7 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import BaseModel
 
 from computepool.core.jobs.lifecycle import TERMINAL, JobKind, JobState, Reason
-from computepool.protocol.accounts import (
-    AccountView,
-    HubInfo,
-    Problem,
-    SignInReply,
-    SignInRequest,
-)
+from computepool.protocol.accounts import AccountView, HubInfo, Problem, SignInReply, SignInRequest
 from computepool.protocol.artifacts import ArtifactPage, ArtifactView, UploadState
 from computepool.protocol.jobs import bundles
 from computepool.protocol.jobs.groups import GroupRequest, GroupView
@@ -45,6 +39,7 @@ from computepool.protocol.jobs.jobs import (
     WhyView,
 )
 from computepool.protocol.money.credits import Estimate, QuoteRequest, QuoteView
+from computepool.protocol.nodes.nodes import NodePage
 from computepool.protocol.references import Reference, ReferenceKind
 from computepool.protocol.values import values
 
@@ -111,6 +106,8 @@ class FakeHub:
                 return self.group_route(method, rest, query, body)
             case "POST", ["jobs"]:
                 return 201, self.submit(SubmitRequest.model_validate_json(body))
+            case "GET", ["nodes"]:
+                return 200, NodePage(nodes=[])
             case "GET", ["jobs"]:
                 jobs = [self.view(job_id) for job_id in reversed(self.jobs)]
                 jobs = [job for job in jobs if query.get("group_id") in (None, job.group_id)]

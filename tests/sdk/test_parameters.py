@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from functools import cached_property
 
 import computepool.sdk
 from computepool.sdk import Pool
@@ -12,7 +13,8 @@ from computepool.sdk import Pool
 def public_parameters() -> Iterator[str]:
     things = [getattr(computepool.sdk, name) for name in computepool.sdk.__all__]
     with Pool(computepool.sdk.connect("http://127.0.0.1:1", "cp_test").transport) as pool:
-        things += [type(part) for name, part in vars(pool).items() if not name.startswith("_")]
+        parts = [name for name, part in vars(Pool).items() if isinstance(part, cached_property)]
+        things += [type(getattr(pool, name)) for name in parts]
     for thing in things:
         members = inspect.getmembers(thing, inspect.isfunction) if inspect.isclass(thing) else [("", thing)]
         for name, function in members:

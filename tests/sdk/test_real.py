@@ -176,6 +176,7 @@ def slow_square(number: int) -> int:
     return number**2
 
 
+@pytest.mark.soak
 def test_a_map_survives_the_death_of_the_hub(pool: Pool, machine: Machine) -> None:
     """Killed while jobs are being submitted, run and reported; nothing lost, nothing submitted twice."""
     run = pool.map(slow_square, range(400), in_flight_max=200)

@@ -31,7 +31,7 @@ def test_the_rule_keeps_wrong_results_out_without_doing_the_work_twice(attack: A
 
 @pytest.mark.soak
 def test_sleepers_are_all_found_and_their_wrong_results_with_them() -> None:
-    """Bans alone come too late: what was believed before the first strike has to be looked at again."""
+    """Bans alone come too late: what was believed before the first violation has to be looked at again."""
     colluding = BY_NAME["colluding sleepers"]
     found = [play(THOROUGH, colluding, seed=seed) for seed in (11, 15)]
     busy = [play(PRODUCT, colluding, seed=seed, days=20) for seed in (11, 15)]

@@ -201,7 +201,7 @@ def test_amounts_are_kept_as_wide_whole_numbers() -> None:
 #: Parts of jobs and nodes that may be fractions; none of them is money.
 FRACTIONS = {"cores", "cores_free", "cores_total", "progress", "score", "terms", "load", "reliability"}
 FRACTIONS |= {"success_weight", "failure_weight", "weight"}  # of a node's reputation
-FRACTIONS |= {"score_min"}  # of a submitter's conduct
+FRACTIONS |= {"score_min"}  # of a submitter
 FRACTIONS |= {"confidence"}  # how sure to be of a result
 FRACTIONS |= {"meta"}  # what a submitter notes about a key, for people
 FRACTIONS |= {"lat", "lon", "cores_busy"}  # of the map

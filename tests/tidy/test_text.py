@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
-from tests.tidy.tree import ROOT, files, name, text
+from tests.tidy.tree import ROOT, SRC, files, name, text
 
 # Written with brackets, or this file would match itself. A registry host would tie the locks to one index.
 PRIVATE = re.compile(r"/wor[k]/|/far[m]/|pypi[.]org|pythonhosted[.]org|registry[.]npmjs|deb[.]debian[.]org")
@@ -67,3 +67,27 @@ def test_the_link_check_bites(tmp_path: Path) -> None:
     page.write_text("# One & two\n[a](no.md) [b](#one--two) [c](#gone) [d](https://x.org/y) `[e](no.md)`\n")
     assert list(links(page)) == ["no.md", "#one--two", "#gone"]
     assert anchors(page) == {"one--two"}
+
+
+def test_a_job_is_followed_in_few_files() -> None:
+    """From submitting it to settling it, as ARCHITECTURE.md walks."""
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    walk = page.partition("1. **Submit.**")[2].partition("5. **Collect.**")[0]
+    steps = set(re.findall(r"`([a-z_/]+\.py)`", walk))
+    assert not [step for step in steps if not (SRC / step).is_file()]
+    assert 15 < len(steps) <= 25
+
+
+def test_documents_wrap_at_120() -> None:
+    """Tables and pictures cannot; the changelog has long lines of its own."""
+    pages = [
+        *ROOT.glob("docs/*.md"),
+        *(ROOT / page for page in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
+    ]
+    found = [
+        f"{name(page)}: {line[:60]}…"
+        for page in pages
+        for line in prose(page).splitlines()
+        if len(line) > 120 and not line.lstrip().startswith(("|", "!"))
+    ]
+    assert not found

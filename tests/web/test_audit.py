@@ -49,7 +49,7 @@ def test_events_are_found_heard_and_exported(web: Web, admin_page: Page, tmp_pat
 
     admin_page.get_by_role("button", name="Take all filters away").click()
     admin_page.get_by_label("Search").fill("no such words anywhere")
-    expect(admin_page.get_by_text("No event fits these filters")).to_be_visible()
+    expect(admin_page.get_by_text("No events match these filters")).to_be_visible()
 
 
 @pytest.mark.soak

@@ -16,7 +16,7 @@ from tests.web.conftest import Allow, OpenPage, Web
 def test_a_payout_is_asked_for_approved_and_paid(web: Web, provider_page: Page, admin_page: Page) -> None:
     web.earn()
     provider_page.goto(f"{web.url}/credits/?tab=payouts")
-    provider_page.get_by_role("button", name="Ask for a payout").click()
+    provider_page.get_by_role("button", name="Request a payout").click()
     amount = provider_page.get_by_label("Amount")
     amount.fill("1.234567891")
     expect(provider_page.get_by_text("An amount like 500")).to_be_visible()

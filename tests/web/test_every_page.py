@@ -16,7 +16,12 @@ PAGES = (
     "/audit/", "/admin/", "/account/",
 )  # fmt: skip
 #: (width, dark) of a phone and of a desk.
-LOOKS = [(390, False), (390, True), (1440, False), (1440, True)]
+LOOKS = [
+    (390, True),
+    (1440, False),
+    pytest.param(390, False, marks=pytest.mark.soak),
+    pytest.param(1440, True, marks=pytest.mark.soak),
+]
 FIRST_PAGE_MAX = 250_000
 SHIFT_MAX = 0.05
 _SHIFTS = """
@@ -52,6 +57,21 @@ def test_every_page_loads_clean_and_still(web: Web, open_page: OpenPage, *, widt
         assert over <= 0, f"{path} is {over} px wider than a screen of {width} px"
         titles.add(page.title())
     assert len(titles) == len(PAGES), titles
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("path", ["/", "/nodes/?show=all", "/market/"])
+def test_no_column_is_out_of_sight(web: Web, open_page: OpenPage, path: str) -> None:
+    page = open_page("admin", width=1600)
+    page.goto(f"{web.url}{path}")
+    settled(page)
+    for width in (640, 768, 1024, 1160, 1280, 1360, 1440, 1600):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_function("width => window.innerWidth === width", arg=width)
+        for table in page.get_by_role("table").all():
+            over = table.evaluate("table => table.scrollWidth - table.clientWidth")
+            assert over <= 0, f"{table.get_attribute('aria-label')} is {over} px too wide at {width} px"
 
 
 @pytest.mark.soak

@@ -233,9 +233,10 @@ def test_the_map_and_the_table_show_the_same(web: Web, open_page: OpenPage, allo
 
 
 @pytest.mark.soak
-def test_the_table_cuts_no_word_on_a_small_screen(web: Web, open_page: OpenPage) -> None:
+@pytest.mark.parametrize("width", [1280, 1360, 1600])
+def test_the_table_cuts_no_word_and_hides_no_column(web: Web, open_page: OpenPage, width: int) -> None:
     nowhere = {"place": "place not stated", "lat": None, "lon": None}
-    page = open_page("submitter", width=1280)
+    page = open_page("submitter", width=width)
     answer_with(page, [node.model_copy(update=nowhere) for node in nodes_of_the_world(3)])
     page.goto(web.url)
     settled(page)

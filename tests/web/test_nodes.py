@@ -152,7 +152,7 @@ def test_its_owner_pauses_it_and_sets_a_floor(web: Web, workshop: str, provider_
 def test_evidence_stays_where_it_is_while_more_comes(web: Web, workshop: str, provider_page: Page) -> None:
     page = provider_page
     row = EvidenceRow(
-        at_ms=0, evidence="verified", sentence="", weight=1, success=True, counted=True, verified=True, strike=False,
+        at_ms=0, evidence="verified", sentence="", weight=1, success=True, counted=True, verified=True, violation=False,
         own=False,
     )  # fmt: skip
     rows = [row.model_copy(update={"at_ms": n // 2, "sentence": f"outcome {n}"}) for n in range(40, 0, -1)]

@@ -64,6 +64,25 @@ def test_a_hub_that_hangs_is_not_called_live(web: Web, submitter_page: Page, all
     expect(page.get_by_text("The hub does not answer.")).to_have_count(0)
 
 
+def test_a_click_is_acknowledged_while_the_page_is_on_its_way(web: Web, submitter_page: Page) -> None:
+    page = submitter_page
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/audit/index.txt*", hold)
+    _loaded(page, f"{web.url}/jobs/")
+    loading = page.get_by_role("progressbar", name="Loading the page")
+    expect(loading).to_have_count(0)
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Audit").click()
+    expect(loading).to_be_visible()
+    for route in held:
+        route.continue_()
+    expect(page.get_by_role("heading", name="Audit", level=1)).to_be_visible()
+    expect(loading).to_have_count(0)
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(120)
 def test_a_page_that_was_never_visited_opens_while_the_hub_is_away(

@@ -109,7 +109,7 @@ def test_a_gift_is_refused_with_a_reason(two: Two, asker: Page, second: Page) ->
 @pytest.mark.soak
 def test_a_banned_node_is_pardoned(two: Two, asker: Page) -> None:
     node_id = two.real.start_agent(name="wrong-thrice").node_id
-    _strike(two, node_id)
+    _penalise(two, node_id)
     asker.goto(f"{two.url}/nodes/?id={node_id}")
     expect(asker.get_by_text("The node is banned").first).to_be_visible()
     axe(asker)
@@ -120,16 +120,16 @@ def test_a_banned_node_is_pardoned(two: Two, asker: Page) -> None:
     expect(asker.get_by_role("button", name="Pardon")).to_have_count(0)
     found = two.admin.nodes.get(node_id).reputation
     assert found is not None
-    assert (found.banned_at_ms, found.strikes_lately) == (None, 0)
+    assert (found.banned_at_ms, found.recent_violations) == (None, 0)
 
 
-def _strike(two: Two, node_id: str) -> None:
+def _penalise(two: Two, node_id: str) -> None:
     """As results that were proven wrong leave it, about jobs of two people, and tests that it failed."""
     store = open_store(two.real.hubs[0].settings.url, clock=SystemClock(), hub_id="test")
 
     def wrong(tx: Tx, whose: str) -> None:
         tx.emit(actor="hub", action=REFUTED_ACTION, node_id=node_id, account_id=whose)
-        violations.tell_owner(tx, node_id)
+        violations.notify_owner(tx, node_id)
 
     try:
         for number in range(VIOLATIONS_MAX):

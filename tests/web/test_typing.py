@@ -26,7 +26,7 @@ def test_a_search_goes_when_the_filters_are_taken_away(web: Web, submitter_page:
     field = page.get_by_role("searchbox").first
     field.fill("zzz")
     expect(page).to_have_url(re.compile("q=zzz"))
-    expect(page.get_by_text(re.compile("^No (node|group|job) is like that")).first).to_be_visible()
+    expect(page.get_by_text(re.compile("^No (nodes|groups|jobs) match these filters")).first).to_be_visible()
     page.evaluate("history.replaceState(null, '', location.pathname)")
     expect(field).to_have_value("")
     # It does not come back by itself: a later choice finds no word in the address.

@@ -1,19 +1,40 @@
 "use client";
 // The hub's clock: ages are counted against it, so that a wrong clock here does not make jobs of the future.
-import { createContext, useContext, useEffect, useState } from "react";
+import { createContext, useContext, useSyncExternalStore } from "react";
 
 const Offset = createContext(0);
 export const ClockProvider = Offset.Provider;
 
-/** The hub's time, renewed every `everyMs`. Zero until the page is alive: what is built in advance knows no time. */
-export function useNow(everyMs = 1000): number {
-  const offset = useContext(Offset);
-  const [now, setNow] = useState(0);
-  useEffect(() => {
-    const tick = () => setNow(Date.now() + offset);
+const TICK_MS = 1000;
+const listeners = new Set<() => void>();
+let tickedAtMs = 0;
+
+function tick(): void {
+  tickedAtMs = Date.now();
+  for (const onTick of listeners) onTick();
+}
+
+function subscribe(onTick: () => void): () => void {
+  if (tickedAtMs === 0) {
     tick();
-    const timer = setInterval(tick, everyMs);
-    return () => clearInterval(timer);
-  }, [everyMs, offset]);
-  return now;
+    setInterval(tick, TICK_MS);
+  }
+  listeners.add(onTick);
+  return () => void listeners.delete(onTick);
+}
+
+/** What `read` makes of the hub's time. Everything on a page changes with the same tick, and is drawn again only if it differs.
+ * Null until the page is alive: what is built in advance knows no time. */
+export function useClock<T extends string | number>(read: (nowMs: number) => T): T | null {
+  const offset = useContext(Offset);
+  return useSyncExternalStore(
+    subscribe,
+    () => (tickedAtMs === 0 ? null : read(tickedAtMs + offset)),
+    () => null,
+  );
+}
+
+/** The hub's time in whole steps of `everyMs`; zero until the page is alive. */
+export function useNow(everyMs = TICK_MS): number {
+  return useClock((nowMs) => nowMs - (nowMs % everyMs)) ?? 0;
 }

@@ -7,11 +7,11 @@ const EVENTS: Record<string, string> = {
   "account.quotas": "quotas changed",
   "account.roles": "roles changed",
   "account.signed_in": "signed in",
-  "approval.asked": "approval requested",
+  "approval.requested": "approval requested",
   "attempt.narrow": "attempt without a choice of nodes",
-  "checkpoint.kept": "checkpoint saved",
+  "checkpoint.saved": "checkpoint saved",
   "group.home": "results at home",
-  "group.home_trouble": "results did not reach home",
+  "group.delivery_problem": "results did not reach home",
   "group.registered": "keys registered",
   "hub.checked": "invariants checked",
   "hub.key_retired": "hub key retired",
@@ -24,7 +24,7 @@ const EVENTS: Record<string, string> = {
   "node.probation": "node on probation",
   "node.rekeyed": "node has a new key",
   "node.rules": "rules changed",
-  "node.struck": "wrong result proven",
+  "node.penalised": "wrong result proven",
   "payout.approved_once": "payout approved by the first of two",
 };
 

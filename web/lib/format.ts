@@ -56,8 +56,9 @@ export function bytes(size: number): string {
   return `${unit === 0 || value >= 100 ? Math.round(value) : value.toFixed(1)} ${BYTE_UNITS[unit]}`;
 }
 
+/** "512 MB", "21.6 GB", rounded down as on the command line: too little never looks like enough. */
 export function megabytes(mb: number): string {
-  return bytes(mb * 1_000_000);
+  return mb < 1000 ? `${Math.round(mb)} MB` : `${Math.floor(mb / 100) / 10} GB`;
 }
 
 /** Thousandths of a core or a card: 1500 → "1.5". */

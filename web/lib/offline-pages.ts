@@ -1,7 +1,7 @@
 "use client";
 // Pages that open while the hub is away. At each navigation Next.js asks for a page's payload, and where that fails it leaves
 // the app for a full load, which ends at the browser's own error page. So payloads are kept, and asked for until they come.
-import { useEffect } from "react";
+import { useEffect, useSyncExternalStore } from "react";
 import { BASE_PATH } from "./api/client";
 import { pause } from "./pause";
 
@@ -11,6 +11,8 @@ const PATIENCE_MS = 2000; // after so long a kept page is shown; the hub may han
 const RETRY_MS = 1000;
 const LATER_MS = 4000; // what the page itself needs comes first
 const BETWEEN_MS = 300;
+const NOTICEABLE_MS = 300; // a page that takes longer is said to be on its way
+const IN_ADVANCE = { priority: "low" } as const; // nobody waits for it
 
 const cache = new Map<string, Response>();
 
@@ -20,8 +22,43 @@ export function cachePages(): void {
   window.fetch = (input, init) => {
     const { pathname, origin } = new URL(input instanceof Request ? input.url : input, window.location.href);
     if (origin !== window.location.origin || !pathname.endsWith(PAYLOAD)) return ask(input, init);
-    return fetchUntilAnswered(() => ask(input, init), pathname, init?.signal ?? null);
+    const page = fetchUntilAnswered(() => ask(input, init), pathname, init?.signal ?? null);
+    return init?.priority === IN_ADVANCE.priority ? page : noteWait(page);
   };
+}
+
+let waits = 0;
+const listeners = new Set<() => void>();
+
+function addWaits(change: number): void {
+  waits += change;
+  for (const onChange of listeners) onChange();
+}
+
+async function noteWait(page: Promise<Response>): Promise<Response> {
+  let noted = false;
+  const timer = setTimeout(() => {
+    noted = true;
+    addWaits(1);
+  }, NOTICEABLE_MS);
+  try {
+    return await page;
+  } finally {
+    clearTimeout(timer);
+    if (noted) addWaits(-1);
+  }
+}
+
+/** Somebody has asked for a page that has not come yet. */
+export function useIsPageOnItsWay(): boolean {
+  return useSyncExternalStore(
+    (onChange) => {
+      listeners.add(onChange);
+      return () => void listeners.delete(onChange);
+    },
+    () => waits > 0,
+    () => false,
+  );
 }
 
 async function fetchUntilAnswered(ask: () => Promise<Response>, key: string, signal: AbortSignal | null): Promise<Response> {
@@ -62,7 +99,7 @@ export function usePrefetchedPages(paths: readonly string[], when: boolean): voi
 
 async function prefetch(payload: string): Promise<void> {
   if (cache.has(payload)) return;
-  const answer = await fetch(payload);
+  const answer = await fetch(payload, IN_ADVANCE);
   for (const chunk of new Set((await answer.text()).match(CHUNKS) ?? []))
     await (await fetch(`${BASE_PATH}${chunk}`)).arrayBuffer();
 }

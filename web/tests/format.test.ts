@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { ago, bytes, credits, duration, parseCredits, pluralize, shortId } from "@/lib/format";
+import { ago, bytes, credits, duration, megabytes, parseCredits, pluralize, shortId } from "@/lib/format";
 
 describe("credits", () => {
   it.each([
@@ -46,6 +46,14 @@ it("names sizes and times by their largest units", () => {
   ]);
   expect(ago(0, 60_000)).toContain("1 min");
 });
+
+it.each([
+  [512, "512 MB"],
+  [999, "999 MB"],
+  [4000, "4 GB"],
+  [21_690, "21.6 GB"], // never rounded up, as on the command line
+  [1_000_000, "1000 GB"],
+])("shows %d MB as %s", (mb, text) => expect(megabytes(mb)).toBe(text));
 
 it("counts things", () => {
   expect([pluralize(1, "node"), pluralize(1200, "node"), pluralize(0, "entry", "entries")]).toEqual([

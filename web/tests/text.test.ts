@@ -6,7 +6,7 @@ import { eventLabel } from "@/lib/event-labels";
 import { capitalize, humanize } from "@/lib/labels";
 
 it("puts the API's codes into words", () => {
-  expect([eventLabel("job.failed"), eventLabel("node.struck"), eventLabel("hub.some_new_event")]).toEqual([
+  expect([eventLabel("job.failed"), eventLabel("node.penalised"), eventLabel("hub.some_new_event")]).toEqual([
     "job failed",
     "wrong result proven",
     "hub some new event",

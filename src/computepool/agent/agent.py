@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,9 +42,9 @@ from computepool.agent.packages.package_index import PackageIndex
 from computepool.agent.packages.provisions import Provisions
 from computepool.agent.packages.pythons import Pythons
 from computepool.agent.sandbox import volumes
-from computepool.agent.sandbox.base import Sandbox
 from computepool.agent.sandbox.fence import Fence
 from computepool.agent.sandbox.runtime.runtime import Runtime
+from computepool.agent.sandbox.sandbox import Sandbox
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.storage.artifacts import ArtifactCache, Uploader
 from computepool.agent.storage.checkpoints import CheckpointKeeper
@@ -109,7 +108,7 @@ class Agent:
             egress=self._egress if config.network else None,
             fence=self._fence,
         )
-        self._artifacts = ArtifactCache(config.cache_dir / "artifacts", client, clock=clock, limits=limits)
+        self._artifacts = ArtifactCache(config.cache_dir / "artifacts", client, limits=limits)
         self._provisions = self._make_provisions()
         self._pool = WorkerPool(
             self._job_environment,
@@ -129,9 +128,7 @@ class Agent:
             work_dir=config.work_dir,
             clock=clock,
         )
-        self.result_delivery = ResultDelivery(
-            client, identity, data_dir=config.data_dir, clock=clock, limits=limits
-        )
+        self.result_delivery = ResultDelivery(client, identity, data_dir=config.data_dir, limits=limits)
         self._keyring = Keyring(identity, client, path=config.identity_path, clock=clock)
         self.loop = self._make_loop()
         self._control = ControlServer(config.data_dir, self.command)
@@ -183,7 +180,7 @@ class Agent:
             clock=clock,
             limits=limits,
         )
-        relay = CallRelay(client, sweeper=self._sweeper, clock=clock, limits=limits)
+        relay = CallRelay(client, sweeper=self._sweeper, limits=limits)
         sink = OutputSink(logs, keeper, relay)
         processes = ProcessRunner(
             self._job_environment,
@@ -288,13 +285,11 @@ class Agent:
             await self._client.close()
 
     # ------------------------------------------------------------ control
-    def command(self, word: str) -> dict[str, Any] | Awaitable[dict[str, Any]]:
-        if word == "status":
-            return self._status_with_name()
+    async def command(self, word: str) -> dict[str, Any]:
         if word == "rekey":
-            return self._rekey()
+            return await self._rekey()
         if word == "clear_cache":
-            return self._clear_cache()
+            return await self._clear_cache()
         try:
             if word == "pause":  # Saved first: a pause must survive a restart.
                 write_private(self._config.paused_path, b"")
@@ -308,7 +303,7 @@ class Agent:
                 self._leave(now=word == "leave_now")
         except OSError as error:
             return {"error": f"The change could not be saved: {error}."}
-        return self.status()
+        return self.status() if self._leaving else await self._status_with_name()
 
     def _leave(self, *, now: bool) -> None:
         """Leave once the last job is reported; with `now`, at once, giving back running jobs."""
@@ -374,7 +369,7 @@ class Agent:
             "waiting": self._executor.waiting,
             "unreported": self._reporter.waiting,
             "workers": len(self._pool),
-            "homecoming": self.result_delivery.under_way,
+            "result_deliveries": self.result_delivery.under_way,
             "hardware": "" if self.benchmark.view is None else self.benchmark.view.sentence,
             "why_idle": self._why_idle(),
         }
@@ -385,7 +380,7 @@ class Agent:
 
     def _status(self) -> NodeStatus:
         """The same status that the hub shows, including what only the hub knows: prices, and how jobs ended."""
-        rest = rest_reason(self.loop.state, Contact(heard=self._is_connected()), cooling=False)
+        rest = rest_reason(self.loop.state, Contact(reachable=self._is_connected()), cooling=False)
         if rest is None and self.loop.hub_status in _HUB_KNOWS:
             return NodeStatus(self.loop.hub_status)
         return node_status(rest, banned=False, floor_met=True, jobs=len(self._executor.attempts))
@@ -400,11 +395,8 @@ class Agent:
             return f"The hub cannot be reached: {loop.last_error}"
         if loop.state is not NodeState.ACTIVE:
             if loop.local_state is loop.state:
-                return f"The node was set to {loop.state.value} here; `pool node resume` lets it take work."
-            name = self._config.name
-            return (
-                f"The node was set to {loop.state.value} at the hub; `pool node resume {name}` changes that."
-            )
+                return f"The node is {loop.state.value}. To resume: pool node resume"
+            return f"The node was set to {loop.state.value} at the hub. To resume: pool node resume {self._config.name}"
         if (status := self._status()) in _HUB_KNOWS:
             return status_sentence(status)
         return "No queued job fits this node now; `pool node why` shows which jobs wait and why they do not run here."

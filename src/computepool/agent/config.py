@@ -102,6 +102,7 @@ class AgentLimits:
     net_connect_s: float = 15.0  #: to look a name up and connect
     net_head_s: float = 10.0  #: to send a whole request head
     net_head_bytes_max: int = 16 * KIB
+    net_address_s: float = 600.0  #: between two looks at the addresses from which the hub sees this node
     net_ipv6_site_bits: int = 56  #: providers hand out IPv6 in such blocks: one of them is one household
     # environments
     environments_max: int = 32

@@ -20,13 +20,14 @@ from computepool.agent.config import AgentConfig, prepare_data_dir
 from computepool.agent.execution.job_environment import prepare_runtime
 from computepool.agent.hardware import card_test, probe
 from computepool.agent.hub_link import identity as identities
-from computepool.agent.hub_link.hub_client import Backoff, HubClient
+from computepool.agent.hub_link.hub_client import HubClient
 from computepool.agent.hub_link.identity import Identity
 from computepool.agent.owner import owner_console, saved_options
 from computepool.agent.owner.owner_console import OwnerConsole, Watcher
 from computepool.agent.packages import pythons
 from computepool.agent.packages.interpreters import PYTHON
 from computepool.agent.sandbox import levels, volumes
+from computepool.agent.sandbox.scratch import open_lock
 from computepool.agent.sandbox.selftest import selftest
 from computepool.agent.sandbox.slots import SandboxConfig
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict, RateLimited, Unavailable
@@ -140,7 +141,7 @@ async def enrol(config: AgentConfig, profile: Profile, client: HubClient, *, clo
     key_path = config.data_dir / "node.key"
     key = identities.load_key(key_path)
     request = identities.register_request(config.code or "", key, profile)
-    backoff = Backoff(clock, config.limits)
+    backoff = client.backoff()
     deadline = clock.steady() + ENROL_WAIT_S
     reply = None
     while reply is None:
@@ -173,11 +174,9 @@ def version() -> str:
 @contextlib.contextmanager
 def only_agent(data_dir: Path) -> Iterator[None]:
     """Two agents with one identity would fight over leases: the second one must not start."""
-    lock = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = open_lock(data_dir / "lock", fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.close(lock)
         raise Conflict(f"Another agent already runs on {data_dir}; stop it or use another folder.") from None
     try:
         yield

@@ -1,6 +1,6 @@
 """The `pool` command: puts the subcommands together and turns every error into a sentence and an exit code.
 
-Start-up matters: only typer and these small modules are imported here; a command imports what it needs itself.
+Start-up matters: only typer is imported here, a command's module when it is called, and what it needs when it runs.
 """
 
 from __future__ import annotations
@@ -12,23 +12,7 @@ from typing import Annotated
 import typer
 
 from computepool.cli import output
-from computepool.cli.account import (
-    accounts,
-    approvals,
-    artifacts,
-    market,
-    payouts,
-    prices,
-    seal,
-    sign_in,
-    status,
-    webhooks,
-)
-from computepool.cli.account import credits as credit_commands
-from computepool.cli.account.events import events
-from computepool.cli.job import groups, jobs, mesh, queue, quote, submit, verify
-from computepool.cli.local import host, hub, up
-from computepool.cli.node import cache, codes, evidence, leave, nodes, pardon, review, revoke, rules
+from computepool.cli.lazy import lazy_group
 from computepool.cli.options import close_pools
 
 EXIT_FAILED = 1  #: a job failed, or something unexpected happened
@@ -37,58 +21,44 @@ EXIT_UNREACHABLE = 3  #: no answer from the hub
 EXIT_REFUSED = 4  #: not signed in, not allowed, or not enough credits
 EXIT_INTERRUPTED = 130
 DEBUG_ENV = "COMPUTEPOOL_DEBUG"
-
+_COMMANDS = """
+    status     account.status:status      Show your account, hub, balance, nodes and unfinished jobs.
+    up         local.up:up                Start a hub and one node on this machine.
+    host       local.host:host            Run this machine as a host of a small mesh whose members trust each other.
+    submit     job.submit:submit_command  Submit a script or a command to the pool.
+    quote      job.submit:quote_command   Show what a job would cost and when it would finish, without submitting it.
+    logs       job.jobs:logs              Print a job's output; with -f, follow it.
+    cancel     job.jobs:cancel            Cancel jobs.
+    verify     job.verify:verify          Verify a receipt offline: its signature, arithmetic and ledger rows.
+    nodes      node.listing:list_nodes    List the nodes of the pool.
+    mesh       job.mesh:mesh              Show key figures of the pool; with --nodes, its nodes; with -f, its activity.
+    events     account.events:events      Print state transitions: who, what, from, to, and why.
+    login      account.sign_in:login      Sign in to a hub.
+    logout     account.sign_in:logout     Remove the stored key.
+    whoami     account.sign_in:whoami     Show the current hub and account.
+    jobs       job.jobs:app               List, follow, explain and cancel jobs.
+    group      job.groups:app             Manage groups: what each expects, what arrived, and where results go.
+    credits    account.credits:app        Show your balance: available, held for unfinished jobs, and earned but not matured.
+    prices     account.prices:app         Show the current price table.
+    node       node.nodes:app             Run a node on this machine, and manage your nodes.
+    market     account.market:app         Show the price of a unit-hour (one core or one GPU) in each zone, fee included.
+    artifacts  account.artifacts:app      Manage files at the hub: inputs, outputs and results.
+    keys       account.accounts:keys      Manage API keys for programs and other machines.
+    accounts   account.accounts:accounts  Manage accounts (admin only).
+    approvals  account.approvals:app      Requests that need a second administrator (admin only).
+    payouts    account.payouts:app        Request payouts of earned credits, and approve or record them.
+    seal       account.seal:app           Encrypt job results to a key that only you hold.
+    webhooks   account.webhooks:app       Send notifications to a URL when groups or jobs finish.
+    hub        local.hub:app              Run a hub on this machine.
+"""
 app = typer.Typer(
     name="pool",
+    cls=lazy_group(_COMMANDS),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-app.command("status")(status.status)
-app.command("up")(up.up)
-app.command("host")(host.host)
-app.command("submit", cls=submit.SubmitCommand)(submit.submit)
-app.command("quote", cls=submit.SubmitCommand)(quote.quote)
-jobs.app.command("receipt")(verify.receipt)
-jobs.app.command("groups")(groups.groups)
-jobs.app.command("queue")(queue.queue)
-jobs.app.command("hosts")(queue.hosts)
-jobs.app.command("usage")(mesh.usage)
-app.command("logs")(jobs.logs)
-app.command("cancel")(jobs.cancel)
-app.add_typer(jobs.app, name="jobs")
-app.add_typer(groups.app, name="group")
-app.add_typer(credit_commands.app, name="credits")
-app.add_typer(prices.app, name="prices")
-app.command("verify")(verify.verify)
-app.command("nodes")(nodes.list_nodes)
-nodes.app.command("code")(codes.code)
-nodes.app.command("codes")(codes.codes)
-nodes.app.command("earnings")(market.earnings)
-nodes.app.command("rules")(rules.rules)
-nodes.app.command("jobs")(rules.jobs)
-nodes.app.command("pardon")(pardon.pardon)
-nodes.app.command("review")(review.review)
-nodes.app.command("revoke")(revoke.revoke)
-nodes.app.command("evidence")(evidence.evidence)
-nodes.app.command("leave")(leave.leave)
-nodes.app.add_typer(cache.app, name="cache")
-app.add_typer(nodes.app, name="node")
-app.add_typer(market.app, name="market")
-app.add_typer(artifacts.app, name="artifacts")
-app.command("mesh")(mesh.mesh)
-app.command("events")(events)
-app.command("login")(sign_in.login)
-app.command("logout")(sign_in.logout)
-app.command("whoami")(sign_in.whoami)
-app.add_typer(accounts.keys, name="keys")
-app.add_typer(accounts.accounts, name="accounts")
-app.add_typer(approvals.app, name="approvals")
-app.add_typer(payouts.app, name="payouts")
-app.add_typer(seal.app, name="seal")
-app.add_typer(webhooks.app, name="webhooks")
-app.add_typer(hub.app, name="hub")
 
 
 @app.callback()
@@ -118,8 +88,9 @@ def main() -> None:
     if "--version" in sys.argv[1:2]:
         from importlib.metadata import version
 
-        output.say(version("computepool"))
+        output.write_line(version("computepool"))
         return
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # looking for them reads all that is installed
     try:
         app()
     except KeyboardInterrupt:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ RETRY_FOR_S = 3.0
 REST = "computepool.rest"
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
 #: Of what runs until it is stopped.
 LogJson = Annotated[bool, typer.Option("--json", help="Print the log as JSON, one document per line.")]
 Limit = Annotated[
@@ -79,10 +79,11 @@ def open_pool(*, retry_for: float = RETRY_FOR_S) -> Pool:
     return pool
 
 
-def log_as_json(level: str) -> None:
-    from computepool.protocol import plain_log
-
-    plain_log.configure_json(level)
+def confirm(question: str) -> None:
+    """Before what cannot be undone. A script must say --yes: it cannot have read what was shown."""
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("There is no terminal to confirm on; pass --yes.")
+    typer.confirm(question, abort=True, err=True)
 
 
 def find_id(kind: str, word: str) -> str:
@@ -168,8 +169,7 @@ def requirements(
     gpus: Annotated[int | None, typer.Option(metavar="N", help="Number of GPUs.")] = None,
     vram: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory per GPU: 16, 16GB.")] = None,
     tier: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TIER", help="GPU tier, such as rtx-4090; repeatable."),
+        list[str] | None, typer.Option(metavar="TIER", help="GPU tier, such as rtx-4090; repeatable.")
     ] = None,
     region: Annotated[
         list[str] | None, typer.Option(metavar="REGION", help="in, eu, us, …; repeatable.")
@@ -374,6 +374,8 @@ def comparison(given: str | None) -> str | Callable[..., Any] | None:
     path, separator, name = (given or "").rpartition(":")
     if given is None or not separator or not path.endswith(".py"):
         return given
+    import runpy
+
     try:
         found = runpy.run_path(path, run_name="__compare__")
     except Exception as error:  # noqa: BLE001 - it is the person's own file, and may raise what it likes

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from computepool.cli.clock import now_ms
 from computepool.core.plaintext import escaped, printable
 from computepool.core.words import byte_size, memory_size
 
@@ -71,7 +70,7 @@ def show(value: Printable, text: str, *, json: bool, hint: str = "") -> None:
         print_json(value)
         return
     if text:
-        say(text)
+        write_line(text)
     if hint:
         note(hint)
 
@@ -104,7 +103,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty
             sys.stdout.write("\t".join(row) + "\n")
         return
     if not listed:
-        say(empty)
+        write_line(empty)
         return
     from rich import box
     from rich.table import Table
@@ -162,7 +161,7 @@ def print_fields(fields: Sequence[tuple[str, Cell]]) -> None:
         out.print(label.append(value, style=_STATE_STYLES.get(value, "default")))
 
 
-def say(text: str) -> None:
+def write_line(text: str) -> None:
     sys.stdout.write(printable(text) + "\n")
 
 
@@ -179,6 +178,8 @@ def write_log(text: str, *, stderr: bool = False) -> None:
 
 
 def ago(at_ms: int | None) -> str:
+    from computepool.sdk.clock import now_ms
+
     return "" if at_ms is None else f"{span(now_ms() - at_ms)} ago"
 
 

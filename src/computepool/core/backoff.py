@@ -1,4 +1,4 @@
-"""How long to wait after failures in a row; whoever waits adds the jitter."""
+"""Waiting times after failures in a row; whoever waits adds the jitter."""
 
 from __future__ import annotations
 

@@ -295,12 +295,12 @@ _BY_NAME = {"-".join(region.name.lower().split()): region for region in reversed
 
 def region_called(word: str) -> Region | None:
     """By code, name or alias; of `us-east-b` that of `us-east`, else that of `us`."""
-    said = "-".join(word.strip().lower().replace("-", " ").split())
-    while said:
-        found = REGIONS.get(_ALIASES.get(said, said)) or _BY_NAME.get(said)
+    key = "-".join(word.strip().lower().replace("-", " ").split())
+    while key:
+        found = REGIONS.get(_ALIASES.get(key, key)) or _BY_NAME.get(key)
         if found is not None:
             return found
-        said = said.rpartition("-")[0]
+        key = key.rpartition("-")[0]
     return None
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 #: Of Python 3. A later minor version has no bit, and so nobody has it.
 _BITS = 32
+MINORS = tuple(f"3.{number}" for number in range(_BITS))
 
 
 def minor_version(python: str) -> str:
@@ -35,6 +36,25 @@ def commonest(masks: Mapping[int, int]) -> str:
     if not held:
         return ""
     return f"3.{max(held, key=lambda number: (held[number], number))}"
+
+
+def any_version(pythons: Iterable[str]) -> str:
+    """In words: `3.12`, `3.11 to 3.13`, `3.12 or newer`, `3.9 or 3.11`."""
+    runs: list[list[int]] = []
+    for number in sorted({int(minor_version(python).partition(".")[2]) for python in pythons}):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return " or ".join(_run_words(run[0], run[-1]) for run in runs)
+
+
+def _run_words(first: int, last: int) -> str:
+    if first == last:
+        return f"3.{first}"
+    if last == _BITS - 1:
+        return f"3.{first} or newer"
+    return f"3.{last} or older" if first == 0 else f"3.{first} to 3.{last}"
 
 
 def newest_last(pythons: Iterable[str]) -> list[str]:

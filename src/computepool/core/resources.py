@@ -66,14 +66,12 @@ class NodeProfile:
     python: str = ""  #: "3.11"; functions run only where the minor version matches
     fetches_python: frozenset[str] = frozenset()  #: minor versions that it gets where a job needs one
     level: Level = Level.PROCESS  #: the best isolation level its self-test passed
-    trusted: frozenset[str] = (
-        frozenset()
-    )  #: account ids (or "*") whose jobs may run below NAMESPACE; the owner always may
+    #: account ids (or "*") whose jobs may run below NAMESPACE; the owner always may
+    trusted: frozenset[str] = frozenset()
     url: str = ""
     network: bool = False  #: its owner lets jobs reach the hosts they list
-    lends_gpus: bool = (
-        True  #: its cards are for strangers' jobs too, not only for the owner's and trusted ones
-    )
+    #: its cards are for strangers' jobs too, not only for the owner's and trusted ones
+    lends_gpus: bool = True
 
     def names(self) -> set[str]:
         """What jobs may call it by: its id, its name, its URL, and the URL with its name in place of the address."""
@@ -102,16 +100,14 @@ class Requirements:
     exclude_nodes: frozenset[str] = frozenset()  #: node ids, names or URLs
     node: str = ""  #: pinned to this node id; a name means a node of the submitter's; empty means any
     mesh_version: str = ""  #: empty means any
-    python: str = ""
-    isolation: Level | None = (
-        None  #: None: NAMESPACE on a stranger's node, anything on one that trusts the submitter
-    )
+    pythons: frozenset[str] = frozenset()  #: minor versions, any of them; empty means any at all
+    #: None: NAMESPACE on a stranger's node, anything on one that trusts the submitter
+    isolation: Level | None = None
     network: bool = False  #: it lists hosts to reach
     labels: frozenset[str] = frozenset()  #: owners may have rules about them
     minutes: int = 0  #: its time limit
-    ram_by_cores: bool = (
-        False  #: it said nothing of memory: `ram_mb` at least, and its cores' share of the node's
-    )
+    #: it said nothing of memory: `ram_mb` at least, and its cores' share of the node's
+    ram_by_cores: bool = False
 
     def ram_on(self, capacity: Capacity) -> int:
         """MB that it holds of a node, and may use there. Shares of all cores together are the node's memory: a node full
@@ -149,9 +145,8 @@ class Shape:
 
     requirements: Requirements
     account: str
-    avoid_node: str = field(
-        default=""
-    )  #: the node that failed this job last; never the same one twice in a row
+    #: the node that failed this job last; never the same one twice in a row
+    avoid_node: str = field(default="")
     ceiling: int | None = None  #: microcredits per hour for the whole job; None: whatever it costs
     avoid_owners: frozenset[str] = frozenset()  #: whose nodes have run it: a check needs somebody else's
 

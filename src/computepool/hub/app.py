@@ -220,13 +220,19 @@ def _publish(targets: tuple[FastAPI, ...], hub: Hub) -> None:
     messages = AccountLimits(
         clock, per_s=settings.messages_per_s, what="send {per_s:g} messages a second from one job"
     )
+    arrivals = AccountLimits(
+        clock,
+        per_s=settings.arrivals_per_s,
+        burst=settings.arrivals_burst,
+        what="restart a node, or change its key, {per_s:g} times a second",
+    )
     guesses = Guesses(clock, per_min=settings.failed_signins_per_min, burst=settings.failed_signins_burst)
     bodies = Bodies(clock, settings)
     for target in targets:
         target.state.hub, target.state.bodies = hub, bodies
         target.state.registrations, target.state.guesses = registrations, guesses
         target.state.requests, target.state.submissions = requests, submissions
-        target.state.messages = messages
+        target.state.messages, target.state.arrivals = messages, arrivals
 
 
 @asynccontextmanager
@@ -236,7 +242,7 @@ async def running(hub: Hub) -> AsyncIterator[None]:
     hub.store.start(partial(cache_sync.follow_commit, hub))
     await hub.process.in_thread(hub.artifacts.blobs.claim, hub.identity.secrets.digest("artifacts"))
     others = cache_sync.OtherHubs(hub)
-    listener = Listener(hub.settings.url, hub_id=hub.process.hub_id, heard=others.heard)
+    listener = Listener(hub.settings.url, hub_id=hub.process.hub_id, receive=others.receive)
     await leases.on_boot(hub)
     await market_service.load(hub)
     await submitter_reputation.refresh(hub)

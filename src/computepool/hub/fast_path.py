@@ -42,11 +42,11 @@ _API = "/api/v1"
 _HEADERS = [(b"content-type", b"application/json")]
 _RESULTS = re.compile(rf"{_API}/groups/([\w-]{{1,64}})/results", re.ASCII)
 #: What may be said of the results that are wanted, and the range of it.
-_WANTED = {"after": (0, SEQ_MAX), "limit": (1, PAGE_MAX), "wait_ms": (0, WAIT_MAX_MS)}
+_BOUNDS = {"after": (0, SEQ_MAX), "limit": (1, PAGE_MAX), "wait_ms": (0, WAIT_MAX_MS)}
 _KEY = re.compile(rb"[\x20-\x7e]{0,%d}" % KEY_MAX)
 
 _ANSWER = "computepool.answer"
-Said = TypeVar("Said", NextRequest, CompleteRequest)
+Message = TypeVar("Message", NextRequest, CompleteRequest)
 Handler = Callable[[Scope, Receive], Awaitable[bytes]]
 
 
@@ -129,9 +129,9 @@ class HotRoutes(FastAPI):
                 return FastRoute(self._submit, 201)
         elif scope["method"] == "GET" and path.endswith("/results"):
             named = _RESULTS.fullmatch(path)
-            wanted = _wanted(scope["query_string"])
-            if named is not None and wanted is not None and _is_plain(scope):
-                return FastRoute(lambda scope, _receive: self._results(scope, named[1], wanted))
+            query = _query_numbers(scope["query_string"])
+            if named is not None and query is not None and _is_plain(scope):
+                return FastRoute(lambda scope, _receive: self._results(scope, named[1], query))
         return None
 
     def _inside(self, path: str) -> str:
@@ -155,7 +155,7 @@ class HotRoutes(FastAPI):
     async def _next(self, scope: Scope, receive: Receive) -> bytes:
         node = await self._node(scope)
         request = _parse(NextRequest, await self._body(scope, receive, node))
-        reply = await node_routes.poll(self.state.hub, node, request, address=seen_from(scope))
+        reply = await node_routes.poll(self.state, node, request, address=seen_from(scope))
         return reply.model_dump_json(exclude_defaults=True).encode()
 
     async def _complete(self, scope: Scope, receive: Receive) -> bytes:
@@ -180,20 +180,20 @@ class HotRoutes(FastAPI):
         reply = await job_routes.submitted(request, principal, parsed, key=key, sent=body)
         return reply.model_dump_json().encode()
 
-    async def _results(self, scope: Scope, group_id: str, wanted: dict[str, int]) -> bytes:
+    async def _results(self, scope: Scope, group_id: str, query: dict[str, int]) -> bytes:
         request, principal = await self._person(scope, "GET", "/groups/{group_id}/results")
         page = await groups.results(
             self.state.hub,
             principal,
             group_id,
-            after=wanted.get("after", 0),
-            limit=wanted.get("limit", PAGE_MAX),
-            wait_ms=shorten(request, wanted.get("wait_ms", 0)),
+            after=query.get("after", 0),
+            limit=query.get("limit", PAGE_MAX),
+            wait_ms=shorten(request, query.get("wait_ms", 0)),
         )
         return page.model_dump_json().encode()
 
 
-def _parse(model: type[Said], body: bytes) -> Said:
+def _parse(model: type[Message], body: bytes) -> Message:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
@@ -203,28 +203,28 @@ def _parse(model: type[Said], body: bytes) -> Said:
 def _is_plain(scope: Scope) -> bool:
     """As programs send it: with a key of a person, and JSON if anything."""
     # Of several the first counts, as for the twin.
-    said: dict[bytes, bytes] = dict(reversed(scope["headers"]))
+    found: dict[bytes, bytes] = dict(reversed(scope["headers"]))
     return (
-        said.get(b"authorization", b"").startswith(b"Bearer cp_")
-        and (scope["method"] == "GET" or said.get(b"content-type") == b"application/json")
-        and _KEY.fullmatch(said.get(b"idempotency-key", b"")) is not None
+        found.get(b"authorization", b"").startswith(b"Bearer cp_")
+        and (scope["method"] == "GET" or found.get(b"content-type") == b"application/json")
+        and _KEY.fullmatch(found.get(b"idempotency-key", b"")) is not None
     )
 
 
-def _wanted(query: bytes) -> dict[str, int] | None:
+def _query_numbers(query: bytes) -> dict[str, int] | None:
     """None: not as simple as that."""
     found: dict[str, int] = {}
     for part in query.decode("latin-1").split("&") if query else ():
         name, _, value = part.partition("=")
         if (
             name in found
-            or name not in _WANTED
+            or name not in _BOUNDS
             or not (value.isascii() and value.isdigit())
             or len(value) > 19
         ):
             return None
         found[name] = int(value)
-        least, most = _WANTED[name]
+        least, most = _BOUNDS[name]
         if not least <= found[name] <= most:
             return None
     return found

@@ -16,7 +16,7 @@ from computepool.core.money.payouts import ApprovalRules
 from computepool.core.money.pricing import Economy
 from computepool.core.network import Network, parse_networks
 from computepool.core.placement.exploration import EXPLORE_SHARE
-from computepool.core.trust.reputation import DUES_SUCCESSES, EXPOSURE_BASE
+from computepool.core.trust.reputation import EXPOSURE_BASE, NEWCOMER_JOBS
 from computepool.protocol import local_address
 from computepool.protocol.jobs.jobs import RESULT_MAX
 
@@ -30,9 +30,8 @@ class Settings(BaseSettings):
     port: int = 8000
     data_dir: Path = Path("data")
     database_url: str = Field(default="", validation_alias="DATABASE_URL")  #: empty: SQLite in data_dir
-    public_url: str = Field(
-        default="", pattern=r"^(https?://[^/?#\s]+(/[A-Za-z0-9._~-]+)*/?)?$"
-    )  #: how others reach this hub, with the path that it has behind a proxy; empty: its own address and port
+    #: how others reach this hub, with the path that it has behind a proxy; empty: its own address and port
+    public_url: str = Field(default="", pattern=r"^(https?://[^/?#\s]+(/[A-Za-z0-9._~-]+)*/?)?$")
     dashboard_dir: str = ""  #: the built dashboard; empty: the installed one; none: the plain pages instead
     trusted_origins: str = ""  #: other servers' addresses that the dashboard is used at, with commas
     #: Only nodes of this mesh version are let in; empty: any (docs/mesh.md)
@@ -89,7 +88,8 @@ class Settings(BaseSettings):
     two_person: str = ""  #: what needs a second administrator: payouts, top-ups, roles, with commas
     backup_stamp: Path | None = None  #: a file that a backup touches when it succeeds; Health shows its age
     backup_age_s: float = Field(default=2 * 24 * 3600, gt=0)  #: a backup older than this is reported
-    approval_life_s: float = Field(default=7 * 24 * 3600, gt=0)  #: how long a second administrator may take
+    #: how long a second administrator may take
+    approval_lifetime_s: float = Field(default=7 * 24 * 3600, gt=0)
     payouts_open_max: int = 20  #: undecided, per account
     payout_round_s: float = 5  #: how often payouts are sent and asked about
     payout_batch_max: int = 200  #: in one round
@@ -97,9 +97,8 @@ class Settings(BaseSettings):
     payout_call_s: float = 20  #: how long the bank may take to answer
     payout_retry_base_s: float = 5  #: between two questions about one payout, doubled each time
     payout_retry_max_s: float = 900
-    payout_certain_s: float = (
-        3600  #: an order that the bank has never heard of after this is not on its way any more
-    )
+    #: an order that the bank has never heard of after this is not on its way any more
+    payout_certain_s: float = 3600
     razorpayx_url: str = "https://api.razorpay.com"
     razorpayx_key_id: str = ""
     razorpayx_key_secret: SecretStr = SecretStr("")
@@ -127,9 +126,8 @@ class Settings(BaseSettings):
     pool_size: int = 8
 
     # artifacts (see docs/artifacts.md)
-    blobs: str = (
-        ""  #: where the bytes are: empty, in data_dir; s3://bucket/prefix, at an S3-compatible service
-    )
+    #: where the bytes are: empty, in data_dir; s3://bucket/prefix, at an S3-compatible service
+    blobs: str = ""
     s3_endpoint: str = ""  #: empty: Amazon's own
     s3_region: str = ""
     s3_access_key_id: str = ""  #: empty: wherever boto3 finds credentials, such as the machine's own role
@@ -199,16 +197,19 @@ class Settings(BaseSettings):
     result_page_bytes: int = 8 * 1024 * 1024  #: a page of results ends here, whatever its limit
     wait_max_s: float = 60
     registrations_per_s: float = 200
+    #: Of one node: to come, to stop and to change its key. Each is an event, and learning what a node holds takes time.
+    arrivals_per_s: float = Field(default=0.1, gt=0)
+    arrivals_burst: int = Field(default=60, gt=0)
     #: Nodes, per account; administrators may as many as they like.
     enrolments_per_day: int = Field(default=5, ge=0)
     #: From one address, and at one key or code; wrong ones alone count.
     failed_signins_per_min: float = Field(default=20, gt=0)
     failed_signins_burst: int = Field(default=20, ge=1)
-    enrol_code_life_s: float = 900
-    join_code_life_s: float = Field(default=24 * 3600, gt=0)  #: of a code that several hosts join with
+    enrol_code_lifetime_s: float = 900
+    join_code_lifetime_s: float = Field(default=24 * 3600, gt=0)  #: of a code that several hosts join with
     join_code_hosts: int = Field(default=32, ge=1)  #: how many, at most, with one code
-    signin_code_life_s: float = 900
-    cookie_life_s: float = 7 * 24 * 3600
+    signin_code_lifetime_s: float = 900
+    cookie_lifetime_s: float = 7 * 24 * 3600
     #: How often the hub's signing key changes; 0: by hand alone.
     key_rotation_days: float = Field(default=90, ge=0)
     #: How long the last one is accepted: the longest token's life, and a day.
@@ -217,15 +218,14 @@ class Settings(BaseSettings):
     node_key_overlap_s: float = Field(default=24 * 3600, ge=0)
     idempotency_keep_s: float = 7 * 24 * 3600
     concurrency_max: int = 120_000  #: connections
-    connections_pending_max: int = (
-        10_000  #: that have not said yet what they want; beyond it, the slowest is closed
-    )
+    #: that have not said yet what they want; beyond it, the slowest is closed
+    connections_pending_max: int = 10_000
     header_deadline_s: float = Field(default=10, gt=0)
     header_max_bytes: int = 64 * 1024
     body_grace_s: float = Field(default=10, ge=0)  #: before the least speed of a body counts
     body_bytes_per_s_min: int = Field(default=1024, ge=0)
     #: Jobs of others before a node may have two at once.
-    dues_successes: int = Field(default=DUES_SUCCESSES, ge=0)
+    newcomer_jobs: int = Field(default=NEWCOMER_JOBS, ge=0)
     verify: str = "adaptive"  #: of submissions that do not say: none, adaptive, quorum:K, confidence:P
     #: Times as long as agreeing runs took that a run is billed.
     bill_tolerance: float = Field(default=2, ge=1)
@@ -233,9 +233,8 @@ class Settings(BaseSettings):
     #: Beyond so many times what is billed, or what the program usually takes, a node has padded its time.
     padding_factor: float = Field(default=4, ge=1)
     padding_grace_s: float = Field(default=30, ge=0)  #: and so much longer
-    verify_wait_s: float = (
-        600  #: how long a result waits for somebody to confirm it, where none is insisted on
-    )
+    #: how long a result waits for somebody to confirm it, where none is insisted on
+    verify_wait_s: float = 600
     #: After so many results in a row of one program that its two owners disagree about, they are not compared.
     verify_ties_max: int = Field(default=3, ge=1)
     #: A node that was heard so lately, by whichever hub, may still come to confirm one.

@@ -1,4 +1,4 @@
-"""What units of work know of the hub's memory: a frozen snapshot, taken on the event loop before they run.
+"""Snapshots of the hub's memory for units of work, taken on the event loop before they run.
 
 The writer thread must not look at the hub itself, which changes while it runs. What a unit comes to is told to memory after
 its commit (`Settlement` in jobs/transitions.py). A unit that needs to know something that nobody foresaw asks: it is taken
@@ -98,8 +98,8 @@ async def write(hub: Hub, unit: Callable[[Tx, Snapshot], T], snapshot: Snapshot 
     while True:
         try:
             return await hub.store.write(_with(snapshot, unit))
-        except Unanswered as asked:
-            snapshot = snapshot.with_answers(hub, [asked.question])
+        except Unanswered as missing:
+            snapshot = snapshot.with_answers(hub, [missing.question])
 
 
 def _with(snapshot: Snapshot, unit: Callable[[Tx, Snapshot], T]) -> Callable[[Tx], T]:

@@ -20,7 +20,7 @@ class AccountRequest(Request):
     roles: list[Role] = Field(default=["submitter", "provider"], min_length=1)
 
 
-class ConductView(Reply):
+class SubmitterReputationView(Reply):
     """How an account's jobs treat the nodes of others (docs/reputation.md)."""
 
     score: float  #: from 0 to 1, at this moment
@@ -40,7 +40,7 @@ class AccountView(Reply):
     spend_per_day_max: int | None = None
     artifact_bytes_max: int | None = None  #: bytes of files kept at the hub
     artifact_keep_s: int | None = None  #: how long after their jobs have ended
-    conduct: ConductView | None = None  #: in /me and in the list of accounts
+    submitter_reputation: SubmitterReputationView | None = None  #: in /me and in the list of accounts
     approval_id: str | None = None  #: what was asked waits for a second administrator under this id
 
 
@@ -58,8 +58,8 @@ class ApprovalView(Reply):
     id: str
     kind: str  #: top-up, sign-up grant, roles, node review, payout
     summary: str
-    asked_by: str
-    asked_at_ms: int
+    requested_by: str
+    requested_at_ms: int
     state: str
     approved_by: str | None = None  #: of a payout: the first of two
     can_approve: bool = False  #: by you
@@ -75,9 +75,8 @@ class QuotaRequest(Request):
     jobs_open_max: int | None = Field(default=None, ge=0, le=10_000_000)  #: unfinished jobs at once
     spend_per_day_max: Micro | None = None  #: microcredits
     artifact_bytes_max: int | None = Field(default=None, ge=0, le=2**60)  #: bytes of files kept at the hub
-    artifact_keep_s: int | None = Field(
-        default=None, ge=0, le=100 * 365 * 24 * 3600
-    )  #: how long after their jobs have ended
+    #: how long after their jobs have ended
+    artifact_keep_s: int | None = Field(default=None, ge=0, le=100 * 365 * 24 * 3600)
 
 
 class AccountPage(Page):
@@ -88,18 +87,16 @@ class KeyRequest(Request):
     name: NewName
     expires_in_s: float | None = Field(default=None, gt=0, le=10 * 365 * 24 * 3600)
     account_id: str | None = None  #: admins may make keys for others
-    scopes: list[Scope] | None = Field(
-        default=None, min_length=1, max_length=5
-    )  #: what it may be used for; null: what the key that makes it may
+    #: what it may be used for; null: what the key that makes it may
+    scopes: list[Scope] | None = Field(default=None, min_length=1, max_length=5)
 
 
 class KeyRotateRequest(Request):
     """A new key with the same name and scopes; the old one ends after the overlap."""
 
     overlap_s: float = Field(default=24 * 3600, ge=0, le=30 * 24 * 3600)
-    expires_in_s: float | None = Field(
-        default=None, gt=0, le=10 * 365 * 24 * 3600
-    )  #: null: as long as the old one had
+    #: null: as long as the old one had
+    expires_in_s: float | None = Field(default=None, gt=0, le=10 * 365 * 24 * 3600)
 
 
 class RevokedReply(Reply):
@@ -177,9 +174,8 @@ class EventPage(Reply):
     cursor: int  #: the newest event that was looked at: go on with `after=`
     next: int | None = None  #: newest first: older ones with `before=`; null: there are none
     searched_to_ms: int | None = None  #: newest first: how far back was looked; null: to the beginning
-    names: dict[
-        str, str
-    ] = {}  #: of accounts, nodes, jobs and groups in these events, by id, where you may know them
+    #: of accounts, nodes, jobs and groups in these events, by id, where you may know them
+    names: dict[str, str] = {}
 
 
 class News(Reply):

@@ -61,4 +61,5 @@ class ArtifactInfo(Reply):
 
 
 class KeepRequest(Request):
-    for_s: float | None = Field(default=None, gt=0, le=100 * 365 * 24 * 3600)  #: null: until it is released
+    #: null: until it is released
+    duration_s: float | None = Field(default=None, gt=0, le=100 * 365 * 24 * 3600)

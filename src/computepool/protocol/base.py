@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -35,6 +35,12 @@ class Request(BaseModel):
 
 class Reply(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+    @classmethod
+    def from_attributes(cls, source: object, /, **more: Any) -> Self:
+        """What `source` has under the same names, and `more`, which goes before."""
+        shared = {name: getattr(source, name) for name in cls.model_fields if hasattr(source, name)}
+        return cls(**{**shared, **more})
 
 
 class Page(Reply):

@@ -39,5 +39,5 @@ def check_output_name(name: str) -> list[str]:
     if "\\" in name:
         raise ValueError("a backslash separates folders on some machines")
     if _TURNING.search(name):
-        raise ValueError("its name turns the direction of writing around")
+        raise ValueError("its name contains a bidirectional control character")
     return parts

@@ -64,7 +64,7 @@ class CheckView(Reply):
     sentence: str
     started_at_ms: int | None = None
     finished_at_ms: int | None = None
-    asked_by: str | None = None
+    requested_by: str | None = None
     done: int = 0  #: rules looked at so far
     broken: int = 0  #: rules, of these, that do not hold
     rules: list[RuleView] = []

@@ -33,9 +33,8 @@ class Endorsement(Reply):
 class HubKeys(Reply):
     """The public keys that the hub signs with, by name."""
 
-    keys: dict[
-        str, str
-    ]  #: accepted now: the one that signs, the next, and those before until their overlap ends
+    #: accepted now: the one that signs, the next, and those before until their overlap ends
+    keys: dict[str, str]
     current: str = ""  #: the one that signs
     next: str | None = None
     retired: dict[str, str] = {}  #: sign nothing any more; receipts made with them stay good
@@ -44,8 +43,8 @@ class HubKeys(Reply):
     signature: str = ""  #: of all this, by the current key
 
     def signed_text(self) -> bytes:
-        said = self.model_dump(mode="json", include={"keys", "current", "next", "retired", "version"})
-        return json.dumps(said | {"format": _SET_FORMAT}, sort_keys=True, separators=(",", ":")).encode()
+        fields = self.model_dump(mode="json", include={"keys", "current", "next", "retired", "version"})
+        return json.dumps(fields | {"format": _SET_FORMAT}, sort_keys=True, separators=(",", ":")).encode()
 
     def all(self) -> dict[str, str]:
         return {**self.retired, **self.keys}
@@ -62,20 +61,20 @@ def rekey_text(node_id: str, key: str) -> bytes:
 
 def followed(pinned: Mapping[str, str], published: HubKeys, *, seen: int = 0) -> HubKeys:
     """The published set, if whoever made it has the keys that were pinned; else Unauthenticated says what is wrong."""
-    trusted = _chained(pinned, published.endorsements)
+    trusted = _chain(pinned, published.endorsements)
     signer = trusted.get(published.current)
     if signer is None:
         raise Unauthenticated("The hub's new key is not signed by one that is known here.")
     if not signed_by(public_key(signer), published.signature, published.signed_text()):
         raise Unauthenticated("The hub's list of keys is not signed by the hub.")
     if any(trusted.get(kid) != key for kid, key in published.keys.items()):
-        raise Unauthenticated("The hub's list holds a key that no known key has signed.")
+        raise Unauthenticated("The hub's list contains a key that no known key has signed.")
     if published.version < seen:
         raise Unauthenticated("The hub's list of keys is older than the one known here.")
     return published
 
 
-def _chained(pinned: Mapping[str, str], endorsements: list[Endorsement]) -> dict[str, str]:
+def _chain(pinned: Mapping[str, str], endorsements: list[Endorsement]) -> dict[str, str]:
     """What is pinned, and what follows from it, link by link."""
     trusted = dict(pinned)
     waiting = list(endorsements)

@@ -21,15 +21,15 @@ class JsonFormatter(logging.Formatter):
     """One document for each line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        said = {
+        fields = {
             "at_ms": round(record.created * 1000),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
         if record.exc_info:
-            said["traceback"] = self.formatException(record.exc_info)
-        return escaped(json.dumps(said, ensure_ascii=False))
+            fields["traceback"] = self.formatException(record.exc_info)
+        return escaped(json.dumps(fields, ensure_ascii=False))
 
 
 def configure_json(level: str | int) -> None:

@@ -16,13 +16,14 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+    #: The private key with this id; raises SealError where there is none.
+    FindKey = Callable[[bytes], X25519PrivateKey]
 
 MAGIC: Final = b"CPSEAL2\n"
 CHUNK: Final = 64 * 1024
@@ -41,8 +42,6 @@ _INFO: Final = b"computepool sealing 2"
 
 Read = Callable[[int], bytes]
 Write = Callable[[bytes], object]
-#: The private key with this id; raises SealError where there is none.
-FindKey = Callable[[bytes], X25519PrivateKey]
 
 
 class SealError(ValueError):
@@ -115,6 +114,8 @@ def seal(
     read: Read, write: Write, *, to: bytes, about: About, ephemeral: X25519PrivateKey | None = None
 ) -> None:
     """All of `read` into `write`. `ephemeral` is for tests: two streams with one key would betray both."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
     own = ephemeral or X25519PrivateKey.generate()
     header = MAGIC + key_id(to) + own.public_key().public_bytes_raw() + about.packed()
     cipher = _cipher(own, to, to=to, header=header)
@@ -133,12 +134,14 @@ def unseal(read: Read, write: Write, *, find_key: FindKey, about: About | None) 
 
     It must have been sealed as `about`; None: as a file of any job, and the caller says which one.
     """
+    from cryptography.exceptions import InvalidTag
+
     header = _exactly(read, HEADER)
     if not is_sealed(header) or len(header) < HEADER:
         raise SealError("This is not sealed, or only its beginning is here.")
-    words, said = _read_about(read)
-    if said != about and (about is not None or said.purpose not in _FILES):
-        raise SealError(f"This was sealed as {said}, and not as {about or 'a file'}.")
+    words, found = _read_about(read)
+    if found != about and (about is not None or found.purpose not in _FILES):
+        raise SealError(f"This was sealed as {found}, and not as {about or 'a file'}.")
     own = find_key(header[len(MAGIC) : len(MAGIC) + KEY_ID])
     public = own.public_key().public_bytes_raw()
     try:
@@ -156,7 +159,7 @@ def unseal(read: Read, write: Write, *, find_key: FindKey, about: About | None) 
             raise SealError(_DAMAGED) from None
         write(plain)
         if not following:
-            return said
+            return found
         number, chunk = number + 1, following
 
 
@@ -178,6 +181,11 @@ def _read_about(read: Read) -> tuple[bytes, About]:
 
 def _cipher(private: X25519PrivateKey, other: bytes, /, *, to: bytes, header: bytes) -> ChaCha20Poly1305:
     """Refuses (ValueError) a public key that leads to nothing secret."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
     shared = private.exchange(X25519PublicKey.from_public_bytes(other))
     key = HKDF(SHA256(), 32, salt=to, info=_INFO + header).derive(shared)
     return ChaCha20Poly1305(key)

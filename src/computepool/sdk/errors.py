@@ -19,6 +19,7 @@ import builtins
 import re
 from concurrent.futures import CancelledError
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from computepool.core.errors import (
     ERRORS_BY_CODE,
@@ -39,9 +40,10 @@ from computepool.core.errors import (
 )
 from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.core.plaintext import printable
-from computepool.protocol.accounts import Problem
-from computepool.protocol.jobs.jobs import JobResult
-from computepool.sdk.code import dependencies
+
+if TYPE_CHECKING:
+    from computepool.protocol.accounts import Problem
+    from computepool.protocol.jobs.jobs import JobResult
 
 __all__ = [
     "BadRequest",
@@ -184,6 +186,8 @@ def missing_package(error: str) -> str | None:
 
 def missing_module_hint(name: str, *, send: str, install: str, folder: Path | None = None) -> str:
     """What to do about it. A name is suggested as a package only if it is no module of the person's own."""
+    from computepool.sdk.code import dependencies
+
     own = dependencies.module_beside(name, folder or Path.cwd())
     if own is not None:
         return f"{own} was not sent with the job; add it with {send.format(str(own))}."

@@ -11,39 +11,41 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal, Unpack, overload
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
+from computepool.core.errors import Conflict
 from computepool.core.jobs.lifecycle import JobKind
-from computepool.protocol.accounts import AccountView, EventPage, EventView
-from computepool.protocol.jobs.groups import GroupRequest
-from computepool.protocol.jobs.jobs import RESULT_MAX, JobResult
-from computepool.protocol.money.credits import QuoteView
-from computepool.sdk.classes.compute_job import ComputeJobState
-from computepool.sdk.classes.job_classes import JobClass, JobReport
-from computepool.sdk.client.background import closer
+from computepool.sdk.client.background import CLOSE_TIMEOUT_S, closer
 from computepool.sdk.client.config import hub_url, load_config
-from computepool.sdk.client.paging import PAGE_MAX
-from computepool.sdk.client.session import CLOSE_TIMEOUT_S, GroupSession
-from computepool.sdk.client.transport import RETRY_FOR_S, WAIT_MS, Transport
-from computepool.sdk.code.functions import FunctionCache
-from computepool.sdk.errors import Conflict
-from computepool.sdk.files.artifacts import ArtifactApi
-from computepool.sdk.jobs.executor import PoolExecutor
-from computepool.sdk.jobs.futures import JobFuture
-from computepool.sdk.jobs.mapping import MapRun
-from computepool.sdk.jobs.options import JobOptions, PathLike
-from computepool.sdk.jobs.outcome import JobOutcome, read_value
-from computepool.sdk.jobs.single_job import SingleJob
-from computepool.sdk.jobs.submitter import Submitter, Work
-from computepool.sdk.resources.accounts import AccountApi, ApprovalApi, KeyApi
-from computepool.sdk.resources.credits import CreditApi, PriceApi
-from computepool.sdk.resources.groups import GroupApi
-from computepool.sdk.resources.jobs import JobApi
-from computepool.sdk.resources.market import MarketApi
-from computepool.sdk.resources.mesh import MeshApi
-from computepool.sdk.resources.nodes import NodeApi
-from computepool.sdk.resources.payouts import PayoutApi
-from computepool.sdk.resources.webhooks import WebhookApi
+from computepool.sdk.client.transport import PAGE_MAX, RETRY_FOR_S, WAIT_MS, Transport
+
+if TYPE_CHECKING:
+    from computepool.protocol.accounts import AccountView, EventView
+    from computepool.protocol.jobs.groups import GroupRequest
+    from computepool.protocol.jobs.jobs import JobResult
+    from computepool.protocol.money.credits import QuoteView
+    from computepool.sdk.classes.compute_job import ComputeJobState
+    from computepool.sdk.classes.job_classes import JobClass
+    from computepool.sdk.client.session import GroupSession
+    from computepool.sdk.code.functions import FunctionCache
+    from computepool.sdk.files.artifacts import ArtifactApi
+    from computepool.sdk.jobs.executor import PoolExecutor
+    from computepool.sdk.jobs.futures import JobFuture
+    from computepool.sdk.jobs.mapping import MapRun
+    from computepool.sdk.jobs.options import JobOptions, PathLike
+    from computepool.sdk.jobs.outcome import JobOutcome
+    from computepool.sdk.jobs.submitter import Submitter, Work
+    from computepool.sdk.resources.accounts import AccountApi, ApprovalApi, KeyApi
+    from computepool.sdk.resources.credits import CreditApi, PriceApi
+    from computepool.sdk.resources.groups import GroupApi
+    from computepool.sdk.resources.jobs import JobApi
+    from computepool.sdk.resources.market import MarketApi
+    from computepool.sdk.resources.mesh import MeshApi
+    from computepool.sdk.resources.nodes import NodeApi
+    from computepool.sdk.resources.payouts import PayoutApi
+    from computepool.sdk.resources.webhooks import WebhookApi
 
 #: Combinations of options remembered, so that a loop of `pool.submit(fn, x, vram=16)` builds its spec once.
 SUBMITTERS_MAX = 64
@@ -58,12 +60,12 @@ def connect(
     key: str | None = None,
     *,
     retry_for: float = RETRY_FOR_S,
-    max_result_bytes: int = RESULT_MAX,
+    max_result_bytes: int | None = None,
 ) -> Pool:
     """Connect to the hub at `url`; by default COMPUTEPOOL_HUB and COMPUTEPOOL_KEY, or what `pool login` stored.
 
     `retry_for`: how many seconds a call retries while the hub is unreachable. Results larger than `max_result_bytes`
-    are not loaded.
+    (by default what a node may send) are not loaded.
 
     >>> pool = connect()
     >>> pool.submit(pow, 2, 10).result()
@@ -80,23 +82,30 @@ def connect(
 connect.__module__ = "computepool"  # a function that calls it finds the one for jobs on a node (nested.py)
 
 
+def _part(place: str) -> Any:
+    """A subject of the hub's API, `module:class` below `computepool.sdk`, which is loaded when it is first used."""
+    module, _, name = place.partition(":")
+    return cached_property(
+        lambda pool: getattr(import_module(f"computepool.sdk.{module}"), name)(pool.transport)
+    )
+
+
 class Pool:
-    def __init__(self, transport: Transport, *, max_result_bytes: int = RESULT_MAX) -> None:
+    jobs: JobApi = _part("resources.jobs:JobApi")
+    nodes: NodeApi = _part("resources.nodes:NodeApi")
+    accounts: AccountApi = _part("resources.accounts:AccountApi")
+    keys: KeyApi = _part("resources.accounts:KeyApi")
+    approvals: ApprovalApi = _part("resources.accounts:ApprovalApi")
+    credits: CreditApi = _part("resources.credits:CreditApi")
+    prices: PriceApi = _part("resources.credits:PriceApi")
+    market: MarketApi = _part("resources.market:MarketApi")
+    mesh: MeshApi = _part("resources.mesh:MeshApi")
+    payouts: PayoutApi = _part("resources.payouts:PayoutApi")
+    webhooks: WebhookApi = _part("resources.webhooks:WebhookApi")
+
+    def __init__(self, transport: Transport, *, max_result_bytes: int | None = None) -> None:
         self.transport = transport
-        self.jobs = JobApi(transport)
-        self.artifacts = ArtifactApi(transport, max_result_bytes=max_result_bytes)
-        self.groups = GroupApi(transport, self.artifacts)
-        self.nodes = NodeApi(transport)
-        self.accounts = AccountApi(transport)
-        self.keys = KeyApi(transport)
-        self.approvals = ApprovalApi(transport)
-        self.credits = CreditApi(transport)
-        self.prices = PriceApi(transport)
-        self.market = MarketApi(transport)
-        self.mesh = MeshApi(transport)
-        self.payouts = PayoutApi(transport)
-        self.webhooks = WebhookApi(transport)
-        self.functions = FunctionCache()
+        self._max_result_bytes = max_result_bytes
         self._lock = threading.Lock()
         self._session: GroupSession | None = None
         self._by_group: dict[str, GroupSession] = {}
@@ -109,10 +118,28 @@ class Pool:
         self._at_exit: Callable[[], None] = lambda: _close(reference)
         atexit.register(self._at_exit)
 
+    @cached_property
+    def artifacts(self) -> ArtifactApi:
+        from computepool.sdk.files.artifacts import ArtifactApi
+
+        return ArtifactApi(self.transport, max_result_bytes=self._max_result_bytes)
+
+    @cached_property
+    def groups(self) -> GroupApi:
+        from computepool.sdk.resources.groups import GroupApi
+
+        return GroupApi(self.transport, self.artifacts)
+
+    @cached_property
+    def functions(self) -> FunctionCache:
+        from computepool.sdk.code.functions import FunctionCache
+
+        return FunctionCache()
+
     # ------------------------------------------------------------ work
     def options(self, **options: Unpack[JobOptions]) -> Submitter:
         """A submitter with these requirements: `pool.options(vram=16).submit(fn, x, keyword=1)`."""
-        return Submitter(self, options)
+        return self._submitter(options)
 
     def submit(
         self,
@@ -269,6 +296,10 @@ class Pool:
 
     def future(self, job_id: str, *, allow_pickle: bool = False) -> JobFuture:
         """Attach to a job that this process or another one submitted."""
+        from computepool.sdk.classes.job_classes import JobReport
+        from computepool.sdk.jobs.outcome import JobOutcome, read_value
+        from computepool.sdk.jobs.single_job import SingleJob
+
         job = self.jobs.get(job_id)
 
         def read(result: JobResult) -> Any:
@@ -293,16 +324,18 @@ class Pool:
         newest: bool = False,
         after: int = 0,
         limit: int | None = None,
-        **wanted: str | int | None,
+        **filters: str | int | None,
     ) -> Iterator[EventView]:
         """Iterate over state transitions, oldest first; with `follow`, wait for new ones; or `newest` first.
 
-        `wanted` filters by action (a prefix), actor, account_id, job_id, node_id, group_id, since_ms, until_ms, q.
+        `filters`: by action (a prefix), actor, account_id, job_id, node_id, group_id, since_ms, until_ms, q.
         """
+        from computepool.protocol.accounts import EventPage
+
         at: dict[str, str | int | None] = {"newest": "true"} if newest else {"after": after}
         left, end = limit, None
         while left is None or left > 0:
-            params = {**wanted, **at, "limit": min(left or PAGE_MAX, PAGE_MAX)}
+            params = {**filters, **at, "limit": min(left or PAGE_MAX, PAGE_MAX)}
             page = self.transport.get("/events", EventPage, params=params, wait_ms=WAIT_MS if follow else 0)
             yield from page.events
             left = None if left is None else left - len(page.events)
@@ -310,14 +343,13 @@ class Pool:
                 return
             if not newest and not follow and not page.events:
                 # The cursor passes what is not wanted; a busy pool always has more of that.
-                end = self._newest_event() if end is None else end
+                newest_one: dict[str, str | int | None] = {"newest": "true", "limit": 1}
+                end = (
+                    self.transport.get("/events", EventPage, params=newest_one).cursor if end is None else end
+                )
                 if page.cursor >= end or page.cursor == at["after"]:
                     return
             at = {"before": page.next} if newest else {"after": page.cursor}
-
-    def _newest_event(self) -> int:
-        params: dict[str, str | int | None] = {"newest": "true", "limit": 1}
-        return self.transport.get("/events", EventPage, params=params).cursor
 
     def whoami(self) -> AccountView:
         return self.accounts.me()
@@ -345,6 +377,9 @@ class Pool:
     # ------------------------------------------------------------ inside
     def session(self, group_id: str | None = None) -> GroupSession:
         """The session of a group, by ID or name; by default the one that this process shares."""
+        from computepool.protocol.jobs.groups import GroupRequest
+        from computepool.sdk.client.session import GroupSession
+
         if group_id is not None and not group_id.startswith(GROUP_PREFIX):
             if group_id not in self._named:
                 self._named[group_id] = self.groups.find_or_create(group_id).id
@@ -362,6 +397,8 @@ class Pool:
             return self._session
 
     def new_session(self, request: GroupRequest) -> GroupSession:
+        from computepool.sdk.client.session import GroupSession
+
         session = GroupSession(self, request=request)
         with self._lock:
             self._others.add(session)
@@ -375,15 +412,20 @@ class Pool:
     def _with(self, given: JobOptions) -> Submitter:
         key = _cache_key(given)
         if key is None:
-            return Submitter(self, given)
+            return self._submitter(given)
         known = self._submitters.get(key)
         if known is None:
-            known = Submitter(self, given)
+            known = self._submitter(given)
             with self._lock:
                 self._submitters[key] = known
                 if len(self._submitters) > SUBMITTERS_MAX:
                     self._submitters.popitem(last=False)
         return known
+
+    def _submitter(self, given: JobOptions) -> Submitter:
+        from computepool.sdk.jobs.submitter import Submitter
+
+        return Submitter(self, given)
 
 
 def _cache_key(given: JobOptions) -> object | None:

@@ -12,14 +12,14 @@ class _Compiled(dict[Any, Any]):
     dialect's name is as good."""
 
     @staticmethod
-    def _named(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _with_names(key: tuple[Any, ...]) -> tuple[Any, ...]:
         return (key[0].name, *key[1:])
 
     def get(self, key: tuple[Any, ...], default: Any = None) -> Any:
-        return super().get(self._named(key), default)
+        return super().get(self._with_names(key), default)
 
     def __setitem__(self, key: tuple[Any, ...], value: Any) -> None:
-        super().__setitem__(self._named(key), value)
+        super().__setitem__(self._with_names(key), value)
 
 
 _COMPILED = _Compiled()

@@ -78,14 +78,14 @@ class HubDouble:
 async def running_hub(
     folder: Path, *, clock: Clock | None = None, database_url: str = "", **settings: Any
 ) -> AsyncIterator[HubDouble]:
-    """Settings are the production ones unless told otherwise, but everybody begins rich, newcomers owe no dues, and results are
+    """Settings are the production ones unless told otherwise, but everybody begins rich, no node is a newcomer, and results are
     believed as they come. Where the clock is the test's own, so is the moment of every sweep.
 
     Whatever was done to it, the rules that must always hold do at its end, those of money among them.
     """
     chosen = {
         "signup_grant": RICH,
-        "dues_successes": 0,
+        "newcomer_jobs": 0,
         "exposure": 0,
         "explore_share": 0,
         "verify": "none",

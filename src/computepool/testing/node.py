@@ -37,8 +37,8 @@ class NodeDouble:
         self.profile = Profile.model_validate(PROFILE)
         self.holding: dict[str, Grant] = {}
         self.last: NextReply | None = None
-        self.asked = ""  #: the measurement that the hub wants
-        self._told = False
+        self.measurement = ""  #: the measurement that the hub wants
+        self._introduced = False
 
     async def register(self, code: str, **profile: Any) -> None:
         self.profile = Profile.model_validate(PROFILE | profile)
@@ -81,33 +81,33 @@ class NodeDouble:
         """As if the agent was killed and started again: it knows nothing of what it held."""
         self.boot_id = self.clock.entropy(8).hex()
         self.holding.clear()
-        self._told = False
+        self._introduced = False
 
-    async def poll(self, *, wait_ms: int = 5_000, path: str = "/next", **said: Any) -> NextReply:
-        body = {"boot_id": self.boot_id, "holding": sorted(self.holding), "wait_ms": wait_ms, **said}
-        if not self._told:
+    async def poll(self, *, wait_ms: int = 5_000, path: str = "/next", **given: Any) -> NextReply:
+        body = {"boot_id": self.boot_id, "holding": sorted(self.holding), "wait_ms": wait_ms, **given}
+        if not self._introduced:
             body["profile"] = self.profile.model_dump(mode="json")
         answer = await self.client.post(path, json=body)
         answer.raise_for_status()
         reply = NextReply.model_validate(answer.json())
-        self._told = not reply.reregister
+        self._introduced = not reply.reregister
         for grant in reply.grants:
             self.holding[grant.attempt_id] = grant
         for attempt_id in reply.cancel:
             self.holding.pop(attempt_id, None)
         self.last = reply
-        self.asked = reply.measure or self.asked
+        self.measurement = reply.measure or self.measurement
         return reply
 
-    async def measured(self, **said: Any) -> httpx2.Response:
+    async def measured(self, **given: Any) -> httpx2.Response:
         """Report a measurement, the one that was asked for unless told otherwise."""
-        report = HardwareReport.model_validate({"id": self.asked, **said, "signature": "A" * 86})
+        report = HardwareReport.model_validate({"id": self.measurement, **given, "signature": "A" * 86})
         signed = report.model_copy(update={"signature": b64(self.key.sign(report.signed_text()))})
         return await self.client.post("/hardware", json=signed.model_dump(mode="json"))
 
-    async def checkpoint(self, attempt_id: str, **said: Any) -> httpx2.Response:
+    async def checkpoint(self, attempt_id: str, **given: Any) -> httpx2.Response:
         """Say that an attempt saved where it is; without files unless told otherwise."""
-        fields = {"seq": 1, "ran_ms": 5, **said, "attempt_id": attempt_id, "signature": "A" * 86}
+        fields = {"seq": 1, "ran_ms": 5, **given, "attempt_id": attempt_id, "signature": "A" * 86}
         report = CheckpointReport.model_validate(fields)
         signed = report.model_copy(update={"signature": b64(self.key.sign(report.signed_text()))})
         return await self.client.post("/checkpoint", json=signed.model_dump(mode="json"))
@@ -127,20 +127,20 @@ class NodeDouble:
 
     @staticmethod
     def make_report(attempt_id: str, **fields: Any) -> Report:
-        said: dict[str, Any] = {
+        given: dict[str, Any] = {
             "outcome": Outcome.SUCCEEDED,
             "reason": Reason.COMPLETED,
             "exit_code": 0,
             "ran_ms": 5,
         }
-        return Report(attempt_id=attempt_id, **(said | fields))
+        return Report(attempt_id=attempt_id, **(given | fields))
 
     async def report_all(self, reports: list[Report], **extra: Any) -> list[str]:
         answer = await self.complete(reports, **extra)
         answer.raise_for_status()
         for report in reports:
             self.holding.pop(report.attempt_id, None)
-        return [said["verdict"] for said in answer.json()["answers"]]
+        return [given["verdict"] for given in answer.json()["answers"]]
 
     async def complete(self, reports: list[Report], **extra: Any) -> httpx2.Response:
         text = signed_text(reports)

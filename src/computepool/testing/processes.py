@@ -54,7 +54,7 @@ FAST_HUB: Mapping[str, float | str] = {
     "resync_s": 1,
     "verify": "none",  # results are believed as they come, unless a test says otherwise
     "enrolments_per_day": 10_000,
-    "dues_successes": 0,  # new nodes take as many jobs at once as they can
+    "newcomer_jobs": 0,  # new nodes take as many jobs at once as they can
     "exposure": 0,
     "explore_share": 0,
     "node_faults_max": 1_000,  # tests kill the same job's nodes more often than anybody would put up with

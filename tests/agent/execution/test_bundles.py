@@ -88,9 +88,7 @@ async def test_each_item_has_its_own_end(hub: FakeHub, start_node: StartNode) ->
 
     await start_node()
     items = ["a", "raise", "exit", "fork", "close", "b", object]
-    (attempt,) = hub.submit(function(misbehaving), [bundle(*items)])
-    await until(lambda: attempt in hub.reports)
-    report = hub.reports[attempt]
+    report = await hub.run(function(misbehaving), bundle(*items))
     assert report.outcome is Outcome.SUCCEEDED, report.error
     answers = json.loads(report.result or "")
     assert [kind for kind, _ in answers] == [0, 1, 1, 0, 1, 0, 1]
@@ -101,7 +99,7 @@ async def test_each_item_has_its_own_end(hub: FakeHub, start_node: StartNode) ->
     assert "worker" not in answers[1][1]
     assert "SystemExit: 3" in answers[2][1]
     assert "cannot be sent" in answers[6][1]
-    await until(lambda: "item b" in hub.log_texts[attempt]["stdout"])
+    await until(lambda: "item b" in hub.log_texts[report.attempt_id]["stdout"])
 
 
 async def test_files_belong_to_one_item(hub: FakeHub, start_node: StartNode) -> None:

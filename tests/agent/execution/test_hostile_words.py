@@ -40,32 +40,28 @@ async def test_an_outputs_folder_that_was_replaced(
     hub: FakeHub, start_node: StartNode, level: str, left: str
 ) -> None:
     await start_node(level=level)
-    (attempt,) = hub.submit(command("sh", "-c", f"rmdir outputs; {left}"))
-    await until(lambda: attempt in hub.reports)
-    report = hub.reports[attempt]
+    report = await hub.run(command("sh", "-c", f"rmdir outputs; {left}"))
     assert (report.outcome, report.outputs) == (Outcome.SUCCEEDED, [])
-    noted = hub.log_texts.get(attempt, {}).get("stderr", "")
+    noted = hub.log_texts.get(report.attempt_id, {}).get("stderr", "")
     assert noted == ("" if left == "true" else "[output not taken: outputs: Not a directory]\n")
 
 
 async def test_an_odd_name_costs_only_itself(hub: FakeHub, start_node: StartNode) -> None:
     await start_node()
-    (attempt,) = hub.submit(
+    report = await hub.run(
         command("sh", "-c", r"""echo a > outputs/ok; echo b > 'outputs/..\x'; echo c > outputs/last""")
     )
-    await until(lambda: attempt in hub.reports)
-    assert [output.name for output in hub.reports[attempt].outputs] == ["last", "ok"]
-    noted = hub.log_texts[attempt]["stderr"]
+    assert [output.name for output in report.outputs] == ["last", "ok"]
+    noted = hub.log_texts[report.attempt_id]["stderr"]
     assert noted.startswith("[output not taken: ..\\x: ")
     assert noted.count("\n") == 1
 
 
 async def test_a_function_whose_outputs_have_an_odd_name(hub: FakeHub, start_node: StartNode) -> None:
     await start_node()
-    (attempt,) = hub.submit(function(os.system), [payload(r"echo a > outputs/ok; echo b > 'outputs/..\x'")])
-    await until(lambda: attempt in hub.reports)
-    assert [output.name for output in hub.reports[attempt].outputs] == ["ok"]
-    assert "[output not taken: ..\\x: " in hub.log_texts[attempt]["stderr"]
+    report = await hub.run(function(os.system), payload(r"echo a > outputs/ok; echo b > 'outputs/..\x'"))
+    assert [output.name for output in report.outputs] == ["ok"]
+    assert "[output not taken: ..\\x: " in hub.log_texts[report.attempt_id]["stderr"]
 
 
 @pytest.mark.parametrize("names", [("a", "a/b"), ("a/b", "a"), ("a", "a"), ("..", "x"), ("a\\b", "a")])
@@ -75,9 +71,8 @@ async def test_inputs_that_cannot_be_placed(
     await start_node()
     digest = hub.add_artifact(b"words")
     inputs = [InputFile(name=name, digest=digest, size=5) for name in names]
-    (attempt,) = hub.submit(command("true").model_copy(update={"inputs": inputs}))
-    await until(lambda: attempt in hub.reports)
-    assert hub.reports[attempt].reason not in NODE_FAULTS
+    report = await hub.run(command("true").model_copy(update={"inputs": inputs}))
+    assert report.reason not in NODE_FAULTS
 
 
 @pytest.mark.parametrize("env", [{"PYTHONHOME": "/no/such"}, {"PATH": "/no/such", "PYTHONHOME": "/job"}])
@@ -85,6 +80,5 @@ async def test_a_worker_that_the_jobs_own_variables_break(
     hub: FakeHub, start_node: StartNode, env: dict[str, str]
 ) -> None:
     await start_node(level="namespace")
-    (attempt,) = hub.submit(function(os.getpid).model_copy(update={"env": env}))
-    await until(lambda: attempt in hub.reports)
-    assert hub.reports[attempt].reason is Reason.BAD_JOB
+    report = await hub.run(function(os.getpid).model_copy(update={"env": env}))
+    assert report.reason is Reason.BAD_JOB

@@ -42,11 +42,12 @@ def asking(request: dict[str, Any]) -> str:
 async def test_a_call_is_relayed_and_is_no_part_of_the_output(hub: FakeHub, start_node: StartNode) -> None:
     await start_node(level="namespace")
     body = {"seq": 1, "value": "2"}
-    [id_] = hub.submit(command("sh", "-c", asking({"method": "POST", "path": "messages", "body": body})))
-    await until(lambda: id_ in hub.reports, timeout_s=30)
-    assert hub.reports[id_].outcome is Outcome.SUCCEEDED
-    assert hub.calls == [(f"/attempts/{id_}/messages", body)]
-    assert hub.log_texts[id_]["stdout"] == 'before\n{"body": {"number": 1}}'
+    report = await hub.run(
+        command("sh", "-c", asking({"method": "POST", "path": "messages", "body": body})), timeout_s=30
+    )
+    assert report.outcome is Outcome.SUCCEEDED
+    assert hub.calls == [(f"/attempts/{report.attempt_id}/messages", body)]
+    assert hub.log_texts[report.attempt_id]["stdout"] == 'before\n{"body": {"number": 1}}'
 
 
 async def test_what_a_job_leaves_leads_nowhere(hub: FakeHub, start_node: StartNode, ground: Path) -> None:

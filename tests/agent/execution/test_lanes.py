@@ -130,9 +130,8 @@ async def test_a_worker_that_dies_while_outputs_go_out_takes_nothing_with_it(
     lanes = node.agent._executor.lanes
     await until(lambda: any(lane.worker is not None and not lane.worker.alive for lane, _ in lanes()))
     hub.stop_attempt(attempts[22])
-    (long,) = hub.submit(function(time.sleep, timeout_s=1), [payload(600)], lane="two")
-    await until(lambda: long in hub.reports)
-    assert hub.reports[long].reason is Reason.TIMEOUT
+    long = await hub.run(function(time.sleep, timeout_s=1), payload(600), lane="two")
+    assert long.reason is Reason.TIMEOUT
     assert not node.task.done()
     hub.fault = None
     await until(lambda: len(hub.reports) == 25)
@@ -194,8 +193,7 @@ async def test_a_duplicate_grant_is_ignored(hub: FakeHub, start_node: StartNode,
     hub.grant_again(grants[0])  # after it was reported
     polls = len(hub.polls)
     await until(lambda: len(hub.polls) > polls + 2)
-    (other,) = hub.submit(command("true"))
-    await until(lambda: other in hub.reports)
+    await hub.run(command("true"))
     assert counter.read_text() == "run\n"
     assert hub.repeats == []
 
@@ -355,7 +353,11 @@ class TestStates:
     async def test_a_socket_in_a_deep_folder(self, data_dir: Path) -> None:
         deep = data_dir / ("x" * 90) / ("y" * 90)
         deep.mkdir(parents=True)
-        server = control.ControlServer(deep, lambda command: {"heard": command})
+
+        async def reply(command: str) -> dict[str, str]:
+            return {"heard": command}
+
+        server = control.ControlServer(deep, reply)
         await server.start()
         assert await asyncio.to_thread(control.call, deep, "status") == {"heard": "status"}
         assert (deep / control.SOCKET).stat().st_mode & 0o777 == 0o600

@@ -124,8 +124,8 @@ def test_many_marks_at_once_cost_no_memory() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 8_000_000
-    assert [asked.name for asked in buffer.asked] == ["a"] * 200 + ["b"]
-    assert [asked.printed for asked in buffer.asked] == [None] * 200 + [said + b"more\n"]
+    assert [asked.name for asked in buffer.announced] == ["a"] * 200 + ["b"]
+    assert [asked.printed for asked in buffer.announced] == [None] * 200 + [said + b"more\n"]
     assert text_of(buffer) == said.decode() + "more\nlast\n"
 
 
@@ -152,7 +152,7 @@ def test_a_long_line_of_words_that_might_be_marks() -> None:
     buffer.feed("stdout", words + b"\n")
     assert time.process_time() - began < 0.5
     buffer.feed("stdout", words + b"\x00 ::checkpoint real\n")
-    assert [asked.name for asked in buffer.asked] == ["real"]
+    assert [asked.name for asked in buffer.announced] == ["real"]
 
 
 @given(

@@ -190,9 +190,8 @@ async def test_the_best_level_is_chosen_and_advertised(hub: FakeHub, program: Pr
     best = "namespace" if isinstance(runsc.find(), runsc.Missing) else "gvisor"
     assert profile.isolation == best
     assert profile.python == f"3.{sys.version_info.minor}"
-    (attempt,) = hub.submit(command("uname", "-n"), account="acc_stranger")
-    await until(lambda: attempt in hub.reports)
-    assert hub.log_texts[attempt]["stdout"] == "job\n"
+    report = await hub.run(command("uname", "-n"), account="acc_stranger")
+    assert hub.log_texts[report.attempt_id]["stdout"] == "job\n"
     assert (await program.end())[0] == 0
 
 
@@ -207,6 +206,5 @@ async def test_the_agent_may_open_more_files_and_its_jobs_no_others(hub: FakeHub
     assert program.process is not None
     own, _ = resource.prlimit(program.process.pid, resource.RLIMIT_NOFILE)
     assert own == min(hard, OPEN_FILES_MAX)
-    [attempt] = hub.submit(command("sh", "-c", "ulimit -Sn; ulimit -Hn"))
-    await until(lambda: attempt in hub.reports)
-    assert hub.log_texts[attempt]["stdout"] == f"{specs.OPEN_FILES_MAX}\n" * 2
+    report = await hub.run(command("sh", "-c", "ulimit -Sn; ulimit -Hn"))
+    assert hub.log_texts[report.attempt_id]["stdout"] == f"{specs.OPEN_FILES_MAX}\n" * 2

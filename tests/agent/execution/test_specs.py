@@ -12,6 +12,7 @@ from packaging.requirements import Requirement
 from computepool.agent.execution.attempt_result import BadJob
 from computepool.agent.execution.specs import check_requirements, read_script
 from computepool.protocol.jobs.jobs import SOURCE_MAX
+from computepool.protocol.jobs.requirements import minor_versions
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,41 @@ def test_dependencies_of_the_block() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        ("3.12", ["3.12"]),
+        ("3.99", ["3.99"]),
+        ("==3.11.*", ["3.11"]),
+        ("==3.11.7", ["3.11"]),
+        (">=3.11,<3.14", ["3.11", "3.12", "3.13"]),
+        (">=3.12.4, <3.13", ["3.12"]),
+        ("<3.12.4,>3.10.99", ["3.10", "3.11", "3.12"]),
+        ("~=3.12", [f"3.{number}" for number in range(12, 32)]),
+        (">=3", []),
+        ("", []),
+    ],
+)
+def test_versions_of_python(text: str, allowed: list[str]) -> None:
+    """By minor versions: nodes offer these."""
+    assert minor_versions(text) == frozenset(allowed)
+
+
+@pytest.mark.parametrize(
+    "text", [">=4", "<3", "python3", "3", ">=3.11; x", "===3.12", f">={'9' * 30}", ">=3," * 60, ">=3.12\n"]
+)
+def test_what_is_no_version_of_python(text: str) -> None:
+    with pytest.raises(ValueError, match="Python"):
+        minor_versions(text)
+
+
+def test_the_longest_specifier_is_read_at_once() -> None:
+    text = ",".join(f"!=3.{number}" for number in range(33))[:200]
+    start = time.thread_time()
+    minor_versions(text)
+    assert time.thread_time() - start < 0.5
+
+
+@pytest.mark.parametrize(
     "block",
     [
         "# /// script\n# dependencies = [\n# ///\n",
@@ -52,6 +88,7 @@ def test_dependencies_of_the_block() -> None:
         f"# /// script\n# x = {'[' * 900}\n# ///\n",
         f"# /// script\n# x = {'{a=' * 330}\n# ///\n",
         f"# /// script\n# x = '{'a' * 40_000}'\n# ///\n",
+        f"# /// script\n# {'a.' * 600}a = 1\n# ///\n",
         f"# /// script\n# x = {'9' * 900}\n# y = {'[' * 1_000}\n# ///\n",
         f"#!/bin/{'x' * 2_000}",
     ],

@@ -82,7 +82,7 @@ async def test_a_job_that_comes_ends_the_measurement(
 
 async def test_the_way_to_the_hub_is_measured(start_node: StartNode, hub: FakeHub) -> None:
     node = await start_node(level="process")
-    client: HubClient = node.agent.benchmark._client
+    client: HubClient = node.agent.benchmark.client
     seconds, size, whole = 0.01, 500_000, 0.11
 
     async def probe() -> tuple[float, int, float]:

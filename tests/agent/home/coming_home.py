@@ -91,18 +91,16 @@ class Home:
         client = HubClient(
             (ORIGIN,), clock=SystemAgentClock(), limits=limits, identity=identity, transport=self.breaking
         )
-        self.part = ResultDelivery(
-            client, identity, data_dir=self.folder, clock=SystemAgentClock(), limits=limits
-        )
+        self.part = ResultDelivery(client, identity, data_dir=self.folder, limits=limits)
         return self.part
 
     async def tell(self) -> list[str]:
         """What the hub says waits for it."""
         assert self.part is not None
         reply = await self.node.poll(wait_ms=0)
-        assert reply.homecoming is not None
-        self.part.request(reply.homecoming)
-        return reply.homecoming
+        assert reply.result_deliveries is not None
+        self.part.request(reply.result_deliveries)
+        return reply.result_deliveries
 
     async def kill(self) -> None:
         assert self.part is not None

@@ -23,7 +23,7 @@ from tests.agent.home.coming_home import FILE, Home, make_group, run_jobs, until
 
 
 async def ask(hub: HubDouble, group: str, *, wanted: bool = True) -> None:
-    (await hub.admin.post(f"/groups/{group}/return-home", json={"wanted": wanted})).raise_for_status()
+    (await hub.admin.post(f"/groups/{group}/return-home", json={"enabled": wanted})).raise_for_status()
 
 
 @pytest.mark.soak

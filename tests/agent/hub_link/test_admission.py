@@ -11,7 +11,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from computepool.protocol.jobs.jobs import Needs, spec_digest
+from computepool.protocol.jobs.jobs import JobSpec, spec_digest
 from computepool.protocol.nodes.nodes import NextReply
 from computepool.protocol.tokens import JOB_TYPE, b64, public_text, unb64
 from tests.agent.conftest import StartNode
@@ -134,9 +134,8 @@ async def test_a_forgery_is_refused(hub: FakeHub, start_node: StartNode, ground:
     assert (report.outcome, report.reason) == (Outcome.FAILED, Reason.NODE_ERROR)
     assert (report.error or "").startswith("not run: ")
     hub.tamper = None
-    (honest,) = hub.submit(command("true"))
-    await until(lambda: honest in hub.reports)
-    assert hub.reports[honest].outcome is Outcome.SUCCEEDED
+    honest = await hub.run(command("true"))
+    assert honest.outcome is Outcome.SUCCEEDED
     assert not proof.exists()
 
 
@@ -149,36 +148,26 @@ async def test_one_forged_grant_does_not_spoil_the_others(hub: FakeHub, start_no
     assert outcomes == [Outcome.FAILED, Outcome.SUCCEEDED, Outcome.SUCCEEDED]
 
 
-class TestOwnersRules:
-    async def test_a_stranger_does_not_run_unsandboxed(self, hub: FakeHub, start_node: StartNode) -> None:
-        await start_node(level="process")
-        (attempt,) = hub.submit(command("true"), account=STRANGER)
-        await until(lambda: attempt in hub.reports)
-        report = hub.reports[attempt]
-        assert (report.outcome, report.reason) == (Outcome.FAILED, Reason.NODE_ERROR)
-        assert STRANGER in (report.error or "")
-
-    async def test_a_trusted_stranger_does(self, hub: FakeHub, start_node: StartNode) -> None:
-        await start_node(level="process", trusted=(STRANGER,))
-        (attempt,) = hub.submit(command("true"), account=STRANGER)
-        await until(lambda: attempt in hub.reports)
-        assert hub.reports[attempt].outcome is Outcome.SUCCEEDED
-
-    async def test_a_stranger_in_the_sandbox(self, hub: FakeHub, start_node: StartNode) -> None:
-        await start_node(level="namespace")
-        (attempt,) = hub.submit(command("true"), account=STRANGER)
-        await until(lambda: attempt in hub.reports)
-        assert hub.reports[attempt].outcome is Outcome.SUCCEEDED
-
-    async def test_a_job_that_asks_for_more_isolation(self, hub: FakeHub, start_node: StartNode) -> None:
-        await start_node(level="process")
-        spec = command("true").model_copy(update={"needs": Needs(isolation="namespace")})
-        (attempt,) = hub.submit(spec)
-        await until(lambda: attempt in hub.reports)
-        assert hub.reports[attempt].reason is Reason.NODE_ERROR
-
-    async def test_cards_that_are_not_there(self, hub: FakeHub, start_node: StartNode) -> None:
-        await start_node()
-        (attempt,) = hub.submit(command("true"), gpus=(0,))
-        await until(lambda: attempt in hub.reports)
-        assert hub.reports[attempt].reason is Reason.NODE_ERROR
+@pytest.mark.parametrize(
+    ("config", "spec", "granted", "refusal"),
+    [
+        ({"level": "process"}, command("true"), {"account": STRANGER}, f"not trusted the account {STRANGER}"),
+        ({"level": "process", "trusted": (STRANGER,)}, command("true"), {"account": STRANGER}, None),
+        ({"level": "namespace"}, command("true"), {"account": STRANGER}, None),
+        ({"level": "process"}, command("true", isolation="namespace"), {}, "asks for isolation namespace"),
+        ({"level": "process"}, command("true"), {"gpus": (0,)}, "this node has 0"),
+    ],
+    ids=["a stranger", "a trusted stranger", "a stranger in the sandbox", "more isolation", "cards"],
+)
+async def test_the_owners_rules_hold(
+    hub: FakeHub,
+    start_node: StartNode,
+    config: dict[str, Any],
+    spec: JobSpec,
+    granted: dict[str, Any],
+    refusal: str | None,
+) -> None:
+    await start_node(**config)
+    report = await hub.run(spec, **granted)
+    assert report.reason is (Reason.COMPLETED if refusal is None else Reason.NODE_ERROR)
+    assert (refusal or "") in (report.error or "")

@@ -102,9 +102,7 @@ async def test_an_older_hub_gets_what_was_printed_and_a_report_that_is_signed_fo
     hub: OlderHub, start_node: StartNode
 ) -> None:
     await start_node()
-    [attempt_id] = hub.submit(command("sh", "-c", "echo one; sleep 3; echo two"))
-    await until(lambda: attempt_id in hub.reports, timeout_s=30)
-    report = hub.reports[attempt_id]
+    report = await hub.run(command("sh", "-c", "echo one; sleep 3; echo two"), timeout_s=30)
     assert (report.outcome, report.printed_chars) == (Outcome.SUCCEEDED, None)
     assert report.printed == hashlib.sha256(b"one\ntwo\n").hexdigest()
     assert {field.rpartition(".")[2] for field in hub.refused} >= {"seq", "printed_chars"}
@@ -120,9 +118,8 @@ async def test_an_older_hub_keeps_checkpoints_and_hears_of_a_move_by_its_report(
     await until(lambda: hub.checkpoints)
     assert (hub.checkpoints[0].attempt_id, hub.refused) == (saves, [])
     hub.stop_attempt(saves)
-    moves = hub.submit(function(test_function, moves=True), [payload(3)])[0]
-    await until(lambda: moves in hub.reports)
-    assert (hub.reports[moves].outcome, hub.reports[moves].move_to) == (Outcome.MOVED, "the other host")
+    moves = await hub.run(function(test_function, moves=True), payload(3))
+    assert (moves.outcome, moves.move_to) == (Outcome.MOVED, "the other host")
     assert "move_to" in hub.refused
     assert hub.checkpoints[-1].move_to is None
 

@@ -55,13 +55,13 @@ class Wire:
 
     def __init__(self, published: HubKeys | None) -> None:
         self.published = published
-        self.asked = 0
+        self.announced = 0
         self.rekeyed: list[RekeyRequest] = []
         self.fails: Exception | None = None
         self.identified = 0
 
     async def hub_keys(self) -> HubKeys:
-        self.asked += 1
+        self.announced += 1
         if self.published is None:
             raise Unavailable("The hub cannot be reached.")
         return self.published
@@ -116,7 +116,7 @@ async def test_a_known_key_asks_nobody(identity: Identity, tmp_path: Path) -> No
     ring = keyring(identity, wire, tmp_path)
     for token in (CHAIN.token(0), None, "", "nonsense", "a.b.c"):
         await ring.know(token)
-    assert wire.asked == 0
+    assert wire.announced == 0
 
 
 async def test_it_asks_once_a_minute_whatever_comes_and_keeps_what_it_knows(
@@ -126,11 +126,11 @@ async def test_it_asks_once_a_minute_whatever_comes_and_keeps_what_it_knows(
     ring = keyring(identity, wire, tmp_path, clock)
     for _ in range(50):
         await ring.know(CHAIN.token(1))
-    assert (wire.asked, set(identity.hub_keys)) == (1, {"k0"})
+    assert (wire.announced, set(identity.hub_keys)) == (1, {"k0"})
     clock.now += ASK_S
     wire.published = CHAIN.published(1)
     await ring.know(CHAIN.token(1))
-    assert (wire.asked, set(identity.hub_keys)) == (2, {"k1", "k2", "k3"})
+    assert (wire.announced, set(identity.hub_keys)) == (2, {"k1", "k2", "k3"})
 
 
 async def test_a_man_in_the_middle_introduces_nothing(identity: Identity, tmp_path: Path) -> None:

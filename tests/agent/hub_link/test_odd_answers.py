@@ -111,9 +111,7 @@ async def test_outputs_wait_for_a_hub_with_room(hub: FakeHub, start_node: StartN
     await start_node()
     full = iter([507, 507])
     hub.fault = lambda path: next(full, None) if path.startswith("/artifacts/") else None
-    [attempt] = hub.submit(command("sh", "-c", "echo words > outputs/file"))
-    await until(lambda: attempt in hub.reports)
-    report = hub.reports[attempt]
+    report = await hub.run(command("sh", "-c", "echo words > outputs/file"))
     assert (report.outcome, [output.name for output in report.outputs]) == (Outcome.SUCCEEDED, ["file"])
 
 
@@ -179,9 +177,9 @@ class TestWhatAHubMaySay:
                 NextReply.model_validate(self.REPLY | {name: odd})
 
     def test_groups(self) -> None:
-        NextReply.model_validate(self.REPLY | {"homecoming": ["grp_1"]})
+        NextReply.model_validate(self.REPLY | {"result_deliveries": ["grp_1"]})
         with pytest.raises(ValidationError):
-            NextReply.model_validate(self.REPLY | {"homecoming": ["../../x"]})
+            NextReply.model_validate(self.REPLY | {"result_deliveries": ["../../x"]})
 
     @pytest.mark.parametrize(
         "change",
@@ -200,10 +198,9 @@ class TestWhatAHubMaySay:
             return reply.model_copy(update=change)
 
         hub.tamper = tamper
-        [attempt] = hub.submit(command("true"))
-        await until(lambda: attempt in hub.reports)
+        report = await hub.run(command("true"))
         assert odd
-        assert hub.reports[attempt].outcome is Outcome.SUCCEEDED
+        assert report.outcome is Outcome.SUCCEEDED
         assert node.agent.loop.lease.lease_ms == hub.lease_ms
 
     async def test_an_attempt_without_a_proper_name_is_not_taken(
@@ -223,9 +220,8 @@ class TestWhatAHubMaySay:
             )
 
         hub.tamper = tamper
-        [attempt] = hub.submit(command("true"))
-        await until(lambda: attempt in hub.reports)
-        assert hub.reports[attempt].outcome is Outcome.SUCCEEDED
+        report = await hub.run(command("true"))
+        assert report.outcome is Outcome.SUCCEEDED
         assert not node.task.done()
 
 
@@ -244,10 +240,8 @@ class TestAFullDisk:
                         file.mkdir()
 
         hub.fault = fault
-        [first] = hub.submit(command("true"))
-        await until(lambda: first in hub.reports)
-        [second] = hub.submit(command("true"))
-        await until(lambda: second in hub.reports)
+        await hub.run(command("true"))
+        await hub.run(command("true"))
         await until(lambda: node.agent._reporter.waiting == 0)
         assert len(list(folder.iterdir())) == 2
         assert not node.task.done()
@@ -261,9 +255,8 @@ class TestAFullDisk:
         (node.config.data_dir / "rules.json").mkdir()
         rules = NodeRules(deny_labels=["mining"]).body()
         hub.tamper = lambda reply: reply.model_copy(update={"rules": rules})
-        [attempt] = hub.submit(command("true").model_copy(update={"labels": ["mining"]}), account=STRANGER)
-        await until(lambda: attempt in hub.reports)
-        assert hub.reports[attempt].outcome is Outcome.RETURNED
+        report = await hub.run(command("true").model_copy(update={"labels": ["mining"]}), account=STRANGER)
+        assert report.outcome is Outcome.RETURNED
         await until(lambda: hub.polls[-1].rules == rules_digest(rules))
         (node.config.data_dir / "rules.json").rmdir()
 

@@ -83,9 +83,8 @@ class TestLeases:
         for attempt in attempts:
             assert hub.reports[attempt].reason is Reason.LEASE_LOST
         hub.fault = None
-        (after,) = hub.submit(command("true"))
-        await until(lambda: after in hub.reports)
-        assert hub.reports[after].outcome is Outcome.SUCCEEDED
+        after = await hub.run(command("true"))
+        assert after.outcome is Outcome.SUCCEEDED
 
     async def test_a_poll_that_hangs_renews_nothing(self, hub: FakeHub, start_node: StartNode) -> None:
         """What counts is when an acknowledged renewal was sent, not that a connection is open."""
@@ -126,7 +125,7 @@ class TestGoodbye:
 
     async def test_so_it_is_of_a_drained_one(self, hub: FakeHub, start_node: StartNode) -> None:
         node = await start_node()
-        node.agent.command("drain")
+        await node.agent.command("drain")
         await node.task
         assert hub.polls[-1].stopping
 
@@ -149,15 +148,13 @@ class TestRefusals:
         node = await start_node()
         hub.time_offset_ms = offset_ms
         hub.wake()
-        (attempt,) = hub.submit(command("true"))
-        await until(lambda: attempt in hub.reports)
-        assert hub.reports[attempt].outcome is Outcome.SUCCEEDED
+        report = await hub.run(command("true"))
+        assert report.outcome is Outcome.SUCCEEDED
         assert abs(node.agent.status()["clock_offset_ms"] - offset_ms) < 5_000
 
     async def test_the_next_address_is_tried(self, hub: FakeHub, start_node: StartNode) -> None:
         await start_node(hub_url=f"http://127.0.0.1:9,{hub.url}")
-        (attempt,) = hub.submit(command("true"))
-        await until(lambda: attempt in hub.reports)
+        await hub.run(command("true"))
 
     async def test_a_reply_that_is_lost_after_the_hub_acted(
         self, hub: FakeHub, start_node: StartNode

@@ -114,7 +114,7 @@ async def test_large_results_are_split(tmp_path: Path) -> None:
             desk.reporter.add(report(f"a{number}", "x" * 250_000))
         await desk.reporter.wait_until_flushed()
         sizes = [sum(len(item.result or "") for item in request.reports) for request in desk.hub.requests]
-        assert max(sizes) <= desk.reporter._limits.batch_bytes_max
+        assert max(sizes) <= desk.reporter.limits.batch_bytes_max
         assert sum(sizes) == 40 * 250_000
 
 

@@ -47,8 +47,7 @@ async def test_a_job_that_ended_before_it_was_stopped_brings_all_it_made(
         lambda: not launcher.children(), 30, "the job has ended"
     )  # Nothing else runs in this thread meanwhile.
     node.agent._executor.stop(held, why)
-    await until(lambda: attempt in hub.reports)
-    report = hub.reports[attempt]
+    report = await hub.report(attempt)
     assert report.outcome is Outcome.SUCCEEDED
     assert sorted(output.name for output in report.outputs) == ["one", "two"]
     assert {output.digest for output in report.outputs} <= hub.artifacts.keys()

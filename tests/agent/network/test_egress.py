@@ -81,11 +81,11 @@ class Names:
 
     def __init__(self, *answers: Sequence[str]) -> None:
         self.answers = [list(map(ipaddress.ip_address, answer)) for answer in answers]
-        self.asked = 0
+        self.announced = 0
 
     async def __call__(self, host: str, port: int) -> list[Address]:
-        self.asked += 1
-        return self.answers[min(self.asked, len(self.answers)) - 1]
+        self.announced += 1
+        return self.answers[min(self.announced, len(self.answers)) - 1]
 
 
 @contextlib.asynccontextmanager
@@ -169,7 +169,7 @@ class TestTheProxy:
                 answer = await say(proxy, request)
                 assert answer.startswith(b"HTTP/1.1 403 ")
                 assert answer.endswith(f"{asked} is not in the job's list of hosts (--net).\n".encode())
-        assert (host.connections, names.asked) == (0, 0)
+        assert (host.connections, names.announced) == (0, 0)
 
     @pytest.mark.parametrize(
         "addresses",
@@ -202,9 +202,9 @@ class TestTheProxy:
         async with proxied(folder, f"site.test:{host.port}", names=names) as proxy:
             tunnel = connect(f"site.test:{host.port}") + "GET / HTTP/1.1\r\n\r\n"
             assert (await say(proxy, tunnel)).endswith(BODY)
-            assert names.asked == 1
+            assert names.announced == 1
             assert (await say(proxy, tunnel)).startswith(b"HTTP/1.1 403 ")
-            assert (names.asked, host.connections) == (2, 1)
+            assert (names.announced, host.connections) == (2, 1)
 
     async def test_connections_are_bounded(self, folder: Path) -> None:
         async with (
@@ -402,14 +402,13 @@ class TestJobs:
         async with hosting() as other:
             listed, unlisted = f"127.0.0.1:{host.port}", f"127.0.0.1:{other.port}"
             variables = {"no_proxy": ""}  # else urllib would not use the proxy for an address of loopback
-            (attempt,) = hub.submit(
+            report = await hub.run(
                 script(TRIES, listed, unlisted, net=[listed], env=variables | {"NO_PROXY": ""}),
                 account=STRANGER,
+                timeout_s=40,
             )
-            await until(lambda: attempt in hub.reports, timeout_s=40)
-            report = hub.reports[attempt]
-            assert report.outcome is Outcome.SUCCEEDED, (report, hub.log_texts[attempt])
-            found = json.loads(hub.log_texts[attempt]["stdout"])
+            assert report.outcome is Outcome.SUCCEEDED, (report, hub.log_texts[report.attempt_id])
+            found = json.loads(hub.log_texts[report.attempt_id]["stdout"])
             assert (found["allowed"], found["sent"]) == (len(BODY), len(BODY))
             assert found["other"] == [403, f"{unlisted} is not in the job's list of hosts (--net).\n"]
             assert "403" in found["tunnel"]
@@ -452,9 +451,8 @@ class TestJobs:
         url = f"http://127.0.0.1:{host.port}/"
         listed = function(fetching(), net=[f"127.0.0.1:{host.port}"], env=env)
         attempts = hub.submit(listed, [payload(url)] * 2)
-        await until(lambda: len(hub.reports) == 2, timeout_s=40)
         for attempt in attempts:
-            report = hub.reports[attempt]
+            report = await hub.report(attempt, timeout_s=40)
             assert report.result == str(len(BODY)), report
             assert report.usage is not None
             assert report.usage.net_in_bytes >= len(BODY)
@@ -472,9 +470,7 @@ class TestJobs:
 
 async def test_a_node_without_network_runs_no_such_job(hub: FakeHub, start_node: StartNode) -> None:
     await start_node(level="namespace")
-    (attempt,) = hub.submit(script("print(1)", net=["site.test:443"]))
-    await until(lambda: attempt in hub.reports)
-    report = hub.reports[attempt]
+    report = await hub.run(script("print(1)", net=["site.test:443"]))
     assert report.outcome is Outcome.FAILED
     assert "network access, which this node does not give" in (report.error or "")
 
@@ -483,10 +479,9 @@ async def test_without_a_sandbox_a_job_has_the_hosts_network(
     hub: FakeHub, start_node: StartNode, host: Host
 ) -> None:
     await start_node(level="process", network=True, limits=QUICK)
-    (attempt,) = hub.submit(
+    report = await hub.run(
         script(f"import socket; socket.create_connection(('127.0.0.1', {host.port}))", net=["site.test:443"])
     )
-    await until(lambda: attempt in hub.reports)
-    assert hub.reports[attempt].outcome is Outcome.SUCCEEDED
-    assert hub.reports[attempt].usage is not None
-    assert hub.reports[attempt].usage.net_in_bytes == 0
+    assert report.outcome is Outcome.SUCCEEDED
+    assert report.usage is not None
+    assert report.usage.net_in_bytes == 0

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
+import socket
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from computepool.agent.network import nearby
 from computepool.agent.network.nearby import Nearby, interface_networks, route_networks
+from tests.agent.conftest import StartNode
+from tests.agent.fake_hub import FakeHub, until
 
 ROUTES = """\
 Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT
@@ -58,3 +64,36 @@ def test_a_hub_that_names_many_addresses_fills_nothing() -> None:
         near.note_public_address(str(ipaddress.IPv4Address(0x08000000 + number)))
     assert len(near.networks()) <= mine + 64
     assert ipaddress.ip_network("8.0.3.231/32") in near.networks(), "the last ones count"
+
+
+@pytest.mark.anyio
+async def test_a_hub_with_both_families_sees_the_node_over_both(
+    hub: FakeHub, start_node: StartNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name has an address of each, and polls go to one of them."""
+    port = hub.port
+    await hub.stop()
+    await hub.start(port, besides=True)
+    monkeypatch.setattr(socket, "getaddrinfo", _resolver("hub.test", ["::1", "127.0.0.1"]))
+    hub.sees_callers = True
+    node = await start_node(hub_url=f"http://hub.test:{port}")
+    seen = node.agent._egress.near._public
+    await until(lambda: {str(network) for network in seen} == {"127.0.0.1/32", "::/56"})
+
+
+def _resolver(name: str, addresses: Sequence[str]) -> Callable[..., Any]:
+    """As the system's, which does not know this name."""
+    system = socket.getaddrinfo
+
+    def resolve(host: Any, port: Any, family: int = 0, *rest: Any, **options: Any) -> Any:
+        if host not in (name, name.encode()):
+            return system(host, port, family, *rest, **options)
+        found = []
+        for address in addresses:
+            with contextlib.suppress(socket.gaierror):  # of the other family
+                found += system(address, port, family, *rest, **options)
+        if not found:
+            raise socket.gaierror(f"{name} has no address of this family")
+        return found
+
+    return resolve

@@ -43,14 +43,13 @@ async def test_how_a_job_ended_is_said_in_one_plain_line(hub: FakeHub, start_nod
     out = io.StringIO()
     console = OwnerConsole(clock=SystemAgentClock(), limits=QUICK, stream=out)
     node = await start_node(trusted=("*",), watcher=console)
-    (attempt,) = hub.submit(command("sh", "-c", "exit 3"), account="acc_01h_stranger")
-    await until(lambda: attempt in hub.reports)
+    await hub.run(command("sh", "-c", "exit 3"), account="acc_01h_stranger")
     await until(lambda: " failed" in out.getvalue())
     started, ended = out.getvalue().splitlines()
     assert "of account ranger) started: " in started
     assert "acc_01h" not in out.getvalue()
     assert "3" in ended
-    node.agent.command("pause")
+    await node.agent.command("pause")
     assert out.getvalue().splitlines()[-1].endswith("To resume: pool node resume")
 
 
@@ -59,9 +58,8 @@ async def test_a_terminal_that_was_closed_costs_no_job(hub: FakeHub, start_node:
     out.close()
     console = OwnerConsole(clock=SystemAgentClock(), limits=QUICK, stream=out)
     await start_node(watcher=console)
-    (attempt,) = hub.submit(command("true"))
-    await until(lambda: attempt in hub.reports)
-    assert hub.reports[attempt].outcome is Outcome.SUCCEEDED
+    report = await hub.run(command("true"))
+    assert report.outcome is Outcome.SUCCEEDED
 
 
 async def test_a_warning_that_repeats_is_one_line(start_node: StartNode) -> None:
@@ -91,16 +89,12 @@ async def test_a_warning_that_repeats_is_one_line(start_node: StartNode) -> None
 async def test_the_cache_of_a_running_agent_is_cleared(hub: FakeHub, start_node: StartNode) -> None:
     node = await start_node()
     digest = hub.add_artifact(b"an input")
-    (attempt,) = hub.submit(
-        script("print(open('a').read())", inputs=[InputFile(name="a", digest=digest, size=8)])
-    )
-    await until(lambda: attempt in hub.reports)
+    await hub.run(script("print(open('a').read())", inputs=[InputFile(name="a", digest=digest, size=8)]))
     files = node.config.cache_dir / "artifacts"
     assert [path.name for path in files.iterdir()] == [digest]
     assert await asyncio.to_thread(control.call, node.config.data_dir, "clear_cache") == {"cleared": True}
     assert list(files.iterdir()) == []
-    (again,) = hub.submit(
+    again = await hub.run(
         script("print(open('a').read())", inputs=[InputFile(name="a", digest=digest, size=8)])
     )
-    await until(lambda: again in hub.reports)
-    assert hub.log_texts[again]["stdout"] == "an input\n"
+    assert hub.log_texts[again.attempt_id]["stdout"] == "an input\n"

@@ -64,15 +64,12 @@ async def test_rules_that_come_with_a_job_hold_for_it_and_nobody_is_blamed(
 ) -> None:
     await start_node()
     hub.tamper = bringing(NO_MINING)
-    [attempt] = hub.submit(MINING, account=STRANGER)
-    await until(lambda: attempt in hub.reports)
-    report = hub.reports[attempt]
+    report = await hub.run(MINING, account=STRANGER)
     assert (report.outcome, report.reason) == (Outcome.RETURNED, Reason.GIVEN_BACK)
     assert (data_dir / FILE).read_text() == NO_MINING
     assert OwnerRules(data_dir).digest == rules_digest(NO_MINING)
     hub.tamper = bringing(NO_RULES)
-    [again] = hub.submit(MINING, account=OWNER)
-    await until(lambda: again in hub.reports)
+    await hub.run(MINING, account=OWNER)
     assert OwnerRules(data_dir).refusals(Demand(account=STRANGER, labels=frozenset({"mining"}))) == []
 
 

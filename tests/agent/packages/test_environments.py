@@ -60,16 +60,13 @@ async def test_the_log_says_that_packages_are_installed(hub: FakeHub, start_node
     """On standard error, which is not compared between nodes; and only where something is installed."""
     await start_node()
     said = "[Installing packages (six)]\n"
-    (first,) = hub.submit(script(PEP_723))
-    await until(lambda: first in hub.reports, timeout_s=60)
-    (warm,) = hub.submit(script(PEP_723))
-    await until(lambda: warm in hub.reports, timeout_s=60)
-    assert hub.log_texts[first] == {"stdout": "1.17.0\n", "stderr": said}
-    assert hub.log_texts[warm] == {"stdout": "1.17.0\n", "stderr": ""}
-    assert hub.reports[first].printed == hub.reports[warm].printed
-    (called,) = hub.submit(function(len, dependencies=["six==1.16.0"]), [payload([])])
-    await until(lambda: called in hub.reports, timeout_s=60)
-    assert hub.log_texts[called]["stderr"] == said
+    first = await hub.run(script(PEP_723), timeout_s=60)
+    warm = await hub.run(script(PEP_723), timeout_s=60)
+    assert hub.log_texts[first.attempt_id] == {"stdout": "1.17.0\n", "stderr": said}
+    assert hub.log_texts[warm.attempt_id] == {"stdout": "1.17.0\n", "stderr": ""}
+    assert first.printed == warm.printed
+    called = await hub.run(function(len, dependencies=["six==1.16.0"]), payload([]), timeout_s=60)
+    assert hub.log_texts[called.attempt_id]["stderr"] == said
 
 
 async def test_the_log_says_so_before_they_are(hub: FakeHub, start_node: StartNode, ground: Path) -> None:

@@ -59,21 +59,21 @@ class Index:
 
     def __init__(self, files_at: str = "") -> None:
         self.wheels: dict[str, bytes] = {}
-        self.asked: list[str] = []
+        self.announced: list[str] = []
         self.files_at = files_at
         index = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                index.asked.append(self.path)
-                body = index._answer(self.path)
-                self.send_response(404 if body is None else 200)
+                index.announced.append(self.path)
+                status, body = index.answer(self.path)
+                self.send_response(status)
                 page = self.path.endswith("/")
                 self.send_header("Content-Type", "text/html" if page else "application/octet-stream")
-                self.send_header("Content-Length", str(len(body or b"")))
+                self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                if self.command == "GET":
-                    self.wfile.write(body or b"")
+                with contextlib.suppress(ConnectionError):
+                    self.wfile.write(body if self.command == "GET" else b"")
 
             do_HEAD = do_GET  # noqa: N815 - the name is the library's
 
@@ -98,21 +98,17 @@ class Index:
     def target(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def _answer(self, path: str) -> bytes | None:
+    def answer(self, path: str) -> tuple[int, bytes]:
         name = path.removeprefix("/simple/").strip("/")
         if path.startswith("/simple/") and name in self.wheels:
             file = f"{name}-1.0-py3-none-any.whl"
-            return f'<a href="{self.files_at}/files/{file}">{file}</a>'.encode()
-        return self.wheels.get(path.rpartition("/")[2].partition("-")[0])
+            return 200, f'<a href="{self.files_at}/files/{file}">{file}</a>'.encode()
+        found = self.wheels.get(path.rpartition("/")[2].partition("-")[0])
+        return (404, b"") if found is None else (200, found)
 
 
-@contextlib.contextmanager
-def indexing(files_at: str = "") -> Iterator[Index]:
-    index = Index(files_at)
-    try:
-        yield index
-    finally:
-        index.close()
+def indexing(files_at: str = "") -> contextlib.closing[Index]:
+    return contextlib.closing(Index(files_at))
 
 
 @pytest.fixture
@@ -137,15 +133,12 @@ async def test_an_archive_that_unpacks_to_more_than_it_may_is_the_jobs_fault(
     assert len(index.wheels["bomb"]) < MIB
     limits = dataclasses.replace(QUICK, environment_bytes_max=64 * MIB)
     node = await start_node(level=level, limits=limits, package_index=index.url)
-    (attempt,) = hub.submit(script(requiring("bomb")))
-    await until(lambda: attempt in hub.reports, timeout_s=90)
-    report = hub.reports[attempt]
+    report = await hub.run(script(requiring("bomb")), timeout_s=90)
     assert (report.outcome, report.reason) == (Outcome.FAILED, Reason.BAD_JOB), report.error
     assert "more than 64 MB" in (report.error or "")
     assert not list((node.config.cache_dir / "environments").iterdir())
-    (attempt,) = hub.submit(script(requiring("good", source="import good; print(good.V)")))
-    await until(lambda: attempt in hub.reports, timeout_s=60)
-    assert hub.log_texts[attempt]["stdout"] == "7\n", hub.reports[attempt].error
+    report = await hub.run(script(requiring("good", source="import good; print(good.V)")), timeout_s=60)
+    assert hub.log_texts[report.attempt_id]["stdout"] == "7\n", report.error
 
 
 @pytest.mark.soak
@@ -182,7 +175,7 @@ async def test_nothing_of_the_owners_reaches_an_installation(
         await until(lambda: len(hub.reports) == 2, timeout_s=90)
         assert hub.reports[secret].reason is Reason.BAD_JOB, hub.reports[secret].error
         assert hub.log_texts[good]["stdout"] == "7\n", hub.reports[good].error
-        assert private.asked == []
+        assert private.announced == []
 
 
 @pytest.mark.parametrize("level", BOXED)
@@ -193,11 +186,10 @@ async def test_an_installation_reaches_the_index_and_nothing_else(
     with indexing() as elsewhere, indexing(files_at=f"http://{elsewhere.target}") as index:
         index.wheels = elsewhere.wheels = {"good": wheel("good", {"good.py": b""})}
         await start_node(level=level, package_index=index.url, package_index_hosts=(index.target,))
-        (attempt,) = hub.submit(script(requiring("good")))
-        await until(lambda: attempt in hub.reports, timeout_s=90)
-        assert hub.reports[attempt].outcome is Outcome.FAILED
-        assert elsewhere.asked == []
-        assert "/simple/good/" in index.asked
+        report = await hub.run(script(requiring("good")), timeout_s=90)
+        assert report.outcome is Outcome.FAILED
+        assert elsewhere.announced == []
+        assert "/simple/good/" in index.announced
 
 
 @pytest.mark.soak
@@ -208,8 +200,7 @@ async def test_what_was_installed_is_the_agents_and_no_job_changes_it(
     index.wheels = {"good": wheel("good", {"good.py": b"V = 7\n", "deep/er/x.py": b""})}
     node = await start_node(level=level, package_index=index.url)
     source = "import good, sys\ntry: open(good.__file__, 'a').write('#')\nexcept OSError: print('refused')\n"
-    (attempt,) = hub.submit(script(requiring("good", source=source)))
-    await until(lambda: attempt in hub.reports, timeout_s=60)
+    report = await hub.run(script(requiring("good", source=source)), timeout_s=60)
     [folder] = (node.config.cache_dir / "environments").iterdir()
     found = {path.relative_to(folder).as_posix(): path.lstat() for path in folder.rglob("*")}
     assert {"good.py", "deep/er/x.py"} <= found.keys()
@@ -217,7 +208,7 @@ async def test_what_was_installed_is_the_agents_and_no_job_changes_it(
         assert (info.st_uid, info.st_mode & 0o022) == (os.geteuid(), 0)
         assert stat.S_ISDIR(info.st_mode) or (stat.S_ISREG(info.st_mode) and info.st_nlink == 1)
     if os.geteuid() == 0:  # else a plain process is the agent's own user
-        assert hub.log_texts[attempt]["stdout"] == "refused\n", hub.reports[attempt].error
+        assert hub.log_texts[report.attempt_id]["stdout"] == "refused\n", report.error
     [compiled] = (folder / "__pycache__").glob("good.*.pyc")
     stamp = int.from_bytes(compiled.read_bytes()[8:12], "little")
     assert stamp == int((folder / "good.py").stat().st_mtime), "Python uses it as it is"

@@ -76,9 +76,8 @@ def calling(mirror: Mirror, folder: Path, source: str = VERSIONS, **fields: Any)
 
 
 async def run(hub: FakeHub, spec: JobSpec) -> str:
-    (attempt,) = hub.submit(spec)
-    await until(lambda: attempt in hub.reports, timeout_s=200)
-    return attempt
+    report = await hub.run(spec, timeout_s=200)
+    return report.attempt_id
 
 
 @pytest.mark.soak
@@ -99,6 +98,8 @@ async def test_a_function_runs_in_the_python_that_it_was_pickled_with(
     told = script("import sys; print('%d.%d' % sys.version_info[:2])", needs=Needs(python=minor))
     second = await run(hub, told)
     assert "".join(hub.log_texts[second].values()) == f"{minor}\n", "it is fetched once"
+    other = await run(hub, told.model_copy(update={"needs": Needs(python=f"!={PYTHON}.*")}))
+    assert hub.log_texts[other]["stdout"] == f"{minor}\n"
     own = await run(hub, script("import sys; print('%d.%d' % sys.version_info[:2])"))
     assert hub.log_texts[own]["stdout"] == f"{PYTHON}\n"
     await no_job_changes_it(node, hub, minor)

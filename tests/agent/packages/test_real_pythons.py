@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,6 @@ from tests.agent.python_mirror import Mirror, make_mirror
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 VERSION = "import sys\n\ndef function():\n    return list(sys.version_info[:2])"
-
-
-@pytest.fixture
-def real() -> Iterator[RealPool]:
-    with RealPool() as pool:
-        pool.start_hub()
-        yield pool
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ async def client(hub: FakeHub) -> AsyncIterator[HubClient]:
 
 def cache_in(folder: Path, client: HubClient, size: int = 1_000_000) -> ArtifactCache:
     limits = dataclasses.replace(QUICK, input_cache_bytes=size)
-    return ArtifactCache(folder, client, clock=SystemAgentClock(), limits=limits)
+    return ArtifactCache(folder, client, limits=limits)
 
 
 def content(fd: int) -> bytes:
@@ -52,35 +52,26 @@ class TestDownload:
         assert {content(fd) for fd in descriptors} == {b"data" * 1000}
         assert hub.requests[f"/artifacts/{digest}"] == 1
 
-    async def test_it_goes_on_where_it_stopped(self, hub: FakeHub, client: HubClient, tmp_path: Path) -> None:
-        data = os.urandom(100_000)
-        digest = hub.add_artifact(data)
-        (tmp_path / f"{digest}.part").write_bytes(data[:60_000])
-        assert content(await cache_in(tmp_path, client).open(digest)) == data
-
-    async def test_a_part_that_is_complete(self, hub: FakeHub, client: HubClient, tmp_path: Path) -> None:
-        """The job was cancelled while its input was being hashed."""
-        data = os.urandom(100_000)
-        digest = hub.add_artifact(data)
-        (tmp_path / f"{digest}.part").write_bytes(data)
-        assert content(await cache_in(tmp_path, client).open(digest)) == data
-
-    async def test_a_part_that_is_too_long(self, hub: FakeHub, client: HubClient, tmp_path: Path) -> None:
-        digest = hub.add_artifact(b"data")
-        (tmp_path / f"{digest}.part").write_bytes(b"data and more")
-        cache = cache_in(tmp_path, client)
-        with pytest.raises(BadRequest):
-            await cache.open(digest)
-        assert content(await cache.open(digest)) == b"data", "the second try starts from nothing"
-
-    async def test_a_damaged_part_is_thrown_away(
-        self, hub: FakeHub, client: HubClient, tmp_path: Path
+    @pytest.mark.parametrize("have", [60_000, 100_000], ids=["a part", "all of it, not yet hashed"])
+    async def test_it_goes_on_where_it_stopped(
+        self, hub: FakeHub, client: HubClient, tmp_path: Path, have: int
     ) -> None:
         data = os.urandom(100_000)
         digest = hub.add_artifact(data)
-        (tmp_path / f"{digest}.part").write_bytes(b"x" * 60_000)
+        (tmp_path / f"{digest}.part").write_bytes(data[:have])
+        assert content(await cache_in(tmp_path, client).open(digest)) == data
+
+    @pytest.mark.parametrize(
+        ("have", "said"), [(60_000, "does not match its digest"), (100_010, "as the test wished")]
+    )
+    async def test_a_part_that_is_damaged_or_too_long_is_thrown_away(
+        self, hub: FakeHub, client: HubClient, tmp_path: Path, have: int, said: str
+    ) -> None:
+        data = os.urandom(100_000)
+        digest = hub.add_artifact(data)
+        (tmp_path / f"{digest}.part").write_bytes(b"x" * have)
         cache = cache_in(tmp_path, client)
-        with pytest.raises(BadRequest, match="does not match its digest"):
+        with pytest.raises(BadRequest, match=said):
             await cache.open(digest)
         assert content(await cache.open(digest)) == data, "the second try starts from nothing"
 

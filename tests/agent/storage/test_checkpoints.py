@@ -82,8 +82,7 @@ async def test_a_script_goes_on_from_its_checkpoint(hub: FakeHub, start_node: St
     hub.stop_attempt(first)
     await until(lambda: first in hub.reports)
     second = grant_again(hub, spec, kept.files, job=first[:-2], left_ms=30_000)
-    await until(lambda: second in hub.reports)
-    report = hub.reports[second]
+    report = await hub.report(second)
     assert (report.outcome, report.error) == (Outcome.SUCCEEDED, None)
     assert hub.log_texts[second]["stdout"] == "from 2\nended\n"
     whole = b"from 0\nhalf a line" + b"from 2\nended\n"
@@ -112,14 +111,12 @@ test_function.__test__ = False  # type: ignore[attr-defined]
 async def test_a_function_moves_with_its_files(hub: FakeHub, start_node: StartNode, level: str) -> None:
     await start_node(level=level, limits=SOON)
     spec = function(test_function, moves=True)
-    first = hub.submit(spec, [payload(3)], lane="lane0")[0]
-    await until(lambda: first in hub.reports)
-    report = hub.reports[first]
+    report = await hub.run(spec, payload(3), lane="lane0")
     assert (report.outcome, report.reason, report.move_to) == (Outcome.MOVED, Reason.MOVED, "the other host")
     kept = hub.checkpoints[0]
     assert (kept.last, content(hub, kept)["state.txt"]) == (True, b"xxx")
     assert kept.move_to == "the other host", "the hub knows it as soon as it has the files"
-    second = grant_again(hub, spec, kept.files, job=first[:-2], args=payload(3))
+    second = grant_again(hub, spec, kept.files, job=report.attempt_id[:-2], args=payload(3))
     await until(lambda: second in hub.reports)
     assert hub.reports[second].result == '{"$tuple":[3,"xxx",3]}'
     third = hub.submit(spec, [payload(-1)], lane="lane0")[0]  # the same warm worker
@@ -130,9 +127,7 @@ async def test_a_function_moves_with_its_files(hub: FakeHub, start_node: StartNo
 async def test_a_move_that_cannot_be_recorded_is_no_move(hub: FakeHub, start_node: StartNode) -> None:
     await start_node(limits=SOON)
     hub.no_more = "A checkpoint may have 10 bytes at most."
-    first = hub.submit(function(test_function, moves=True), [payload(3)])[0]
-    await until(lambda: first in hub.reports)
-    report = hub.reports[first]
+    report = await hub.run(function(test_function, moves=True), payload(3))
     assert (report.outcome, report.reason, report.move_to) == (Outcome.FAILED, Reason.OUTPUT_LIMIT, None)
     assert "did not move to the other host: A checkpoint may have 10 bytes" in (report.error or "")
 
@@ -146,9 +141,7 @@ async def test_a_move_beyond_the_submitters_quota_is_not_the_nodes_fault(
         raise QuotaExceeded("There is no room for 2 MB.")
 
     monkeypatch.setattr(hub, "_checkpoint", answer)
-    first = hub.submit(function(test_function, moves=True), [payload(3)])[0]
-    await until(lambda: first in hub.reports)
-    report = hub.reports[first]
+    report = await hub.run(function(test_function, moves=True), payload(3))
     assert (report.outcome, report.reason) == (Outcome.FAILED, Reason.OUTPUT_LIMIT)
     assert "There is no room for 2 MB." in (report.error or "")
 
@@ -166,9 +159,8 @@ async def test_a_hub_whose_disk_is_full_is_waited_for(
         return keep(node_id, report)
 
     monkeypatch.setattr(hub, "_checkpoint", answer)
-    first = hub.submit(function(test_function, moves=True), [payload(3)])[0]
-    await until(lambda: first in hub.reports)
-    assert (hub.reports[first].outcome, hub.reports[first].error) == (Outcome.MOVED, None)
+    first = await hub.run(function(test_function, moves=True), payload(3))
+    assert (first.outcome, first.error) == (Outcome.MOVED, None)
     assert (full, [content(hub, kept)["state.txt"] for kept in hub.checkpoints]) == ([], [b"xxx"])
 
 
@@ -244,8 +236,7 @@ async def test_a_checkpoint_that_is_gone_sends_the_job_elsewhere(hub: FakeHub, s
     hub.specs[spec_digest(spec.body())] = spec.body()
     missing = OutputRef(name="state", digest="0" * 64, size=3)
     second = grant_again(hub, spec, [missing], job="job000099")
-    await until(lambda: second in hub.reports)
-    report = hub.reports[second]
+    report = await hub.report(second)
     assert (report.outcome, report.reason) == (Outcome.FAILED, Reason.STAGING_FAILED)
     assert "cannot resume from the checkpoint" in (report.error or "")
 
@@ -254,21 +245,18 @@ async def test_a_sealed_job_keeps_none(hub: FakeHub, start_node: StartNode) -> N
     """Nothing of it reaches the hub in clear: not a file, not what it printed."""
     await start_node(limits=SOON)
     key = X25519PrivateKey.generate()
-    first = hub.submit(function(test_function, moves=True, seal_to=sealing.public_text(key)), [payload(3)])[0]
-    await until(lambda: first in hub.reports)
-    assert (hub.reports[first].outcome, hub.checkpoints) == (Outcome.FAILED, [])
+    first = await hub.run(function(test_function, moves=True, seal_to=sealing.public_text(key)), payload(3))
+    assert (first.outcome, hub.checkpoints) == (Outcome.FAILED, [])
     assert not any(b"xxx" in data for data in hub.artifacts.values())
-    about = sealing.About(first.removesuffix("-1"), sealing.ERROR)
-    words = sealing.unseal_text(hub.reports[first].error or "", find_key=lambda _: key, about=about)
+    about = sealing.About(first.attempt_id.removesuffix("-1"), sealing.ERROR)
+    words = sealing.unseal_text(first.error or "", find_key=lambda _: key, about=about)
     assert "sealed" in words
 
 
 async def test_items_that_travel_together_save_nothing(hub: FakeHub, start_node: StartNode) -> None:
     """What one of them saved would be found by all."""
     await start_node(limits=SOON)
-    first = hub.submit(function(test_function, moves=True), [bundle(-1, 3)])[0]
-    await until(lambda: first in hub.reports)
-    report = hub.reports[first]
+    report = await hub.run(function(test_function, moves=True), bundle(-1, 3))
     assert (report.outcome, report.move_to, hub.checkpoints) == (Outcome.SUCCEEDED, None, [])
     values = bundles.read(report.result or "", 2, allow_pickle=False)
     assert "nothing to go on from" in str(values[0])
@@ -295,10 +283,9 @@ async def test_lines_that_mark_nothing_are_output(
     """Of a job that declared nothing, and of one that did where the folder is not there."""
     await start_node(limits=SOON)
     lines = "::move abc nowhere\n::checkpoint abc 0.5\n"
-    id_ = hub.submit(command("printf", lines).model_copy(update=declared))[0]
-    await until(lambda: id_ in hub.reports)
-    assert (hub.reports[id_].outcome, hub.reports[id_].error) == (Outcome.SUCCEEDED, None)
-    assert (hub.log_texts[id_]["stdout"], hub.checkpoints) == (lines, [])
+    report = await hub.run(command("printf", lines).model_copy(update=declared))
+    assert (report.outcome, report.error) == (Outcome.SUCCEEDED, None)
+    assert (hub.log_texts[report.attempt_id]["stdout"], hub.checkpoints) == (lines, [])
 
 
 async def test_who_declared_nothing_is_told_which_option_to_pass(hub: FakeHub, start_node: StartNode) -> None:

@@ -19,6 +19,7 @@ from computepool.agent.clock import SystemAgentClock
 from computepool.agent.execution import staging
 from computepool.agent.execution.attempts import Attempt
 from computepool.agent.hub_link.hub_client import HubClient
+from computepool.agent.sandbox.collect import Output
 from computepool.agent.storage.artifacts import ArtifactCache
 from computepool.agent.workers import workers
 from computepool.agent.workers.functions import FunctionRunner
@@ -79,9 +80,8 @@ async def test_a_lane_that_cannot_be_looked_at_keeps_the_clock_from_no_other(
     worker = lanes()[0][0].worker
     assert worker is not None
     files, worker._files = worker._files, (-1, -1)
-    (late,) = hub.submit(function(time.sleep, timeout_s=0.5), [payload(600)], lane="two")
-    await until(lambda: late in hub.reports)
-    assert hub.reports[late].reason is Reason.TIMEOUT
+    late = await hub.run(function(time.sleep, timeout_s=0.5), payload(600), lane="two")
+    assert late.reason is Reason.TIMEOUT
     worker._files = files
     hub.stop_attempt(bad)
     await until(lambda: bad in hub.reports)
@@ -126,12 +126,10 @@ class TestTheChannel:
             return "deaf"
 
         node = await start_node(level=level)
-        (first,) = hub.submit(function(deafen), [payload()], lane="one")
-        await until(lambda: first in hub.reports)
-        assert hub.reports[first].result == '"deaf"'
-        (second,) = hub.submit(function(len), [payload("four")], lane="one")
-        await until(lambda: second in hub.reports)
-        assert hub.reports[second].result == "4"
+        first = await hub.run(function(deafen), payload(), lane="one")
+        assert first.result == '"deaf"'
+        second = await hub.run(function(len), payload("four"), lane="one")
+        assert second.result == "4"
         await until(lambda: len(node.agent._pool) == 1)
 
     @pytest.mark.parametrize("level", ["namespace", "gvisor"])
@@ -176,9 +174,8 @@ class TestTheChannel:
         if reason is Reason.EXCEPTION:  # The others end by themselves, late where the machine is busy.
             monkeypatch.setattr(workers, "_SILENT_S", 1.0)
         await start_node(level="namespace")
-        (attempt,) = hub.submit(brings(hub, code), [payload("four")])
-        await until(lambda: attempt in hub.reports)
-        assert hub.reports[attempt].reason is reason, hub.reports[attempt]
+        report = await hub.run(brings(hub, code), payload("four"))
+        assert report.reason is reason, report
 
 
 @pytest.mark.parametrize("level", ["process", "namespace", "gvisor"])
@@ -186,9 +183,8 @@ async def test_a_worker_that_ends_has_not_closed_its_channel(
     hub: FakeHub, start_node: StartNode, level: str
 ) -> None:
     await start_node(level=level)
-    (attempt,) = hub.submit(function(os._exit), [payload(5)])
-    await until(lambda: attempt in hub.reports)
-    assert (hub.reports[attempt].reason, hub.reports[attempt].exit_code) == (Reason.EXIT_NONZERO, 5)
+    report = await hub.run(function(os._exit), payload(5))
+    assert (report.reason, report.exit_code) == (Reason.EXIT_NONZERO, 5)
 
 
 async def test_a_worker_that_takes_long_to_end_is_not_blamed(
@@ -225,10 +221,9 @@ async def test_a_worker_that_the_jobs_own_code_keeps_from_starting(
     hub: FakeHub, start_node: StartNode
 ) -> None:
     await start_node(level="namespace", limits=dataclasses.replace(QUICK, worker_start_s=1))
-    (attempt,) = hub.submit(brings(hub, "import time; time.sleep(600)"), [payload("four")])
-    await until(lambda: attempt in hub.reports)
-    assert hub.reports[attempt].reason is Reason.BAD_JOB
-    assert "could not start" in (hub.reports[attempt].error or "")
+    report = await hub.run(brings(hub, "import time; time.sleep(600)"), payload("four"))
+    assert report.reason is Reason.BAD_JOB
+    assert "could not start" in (report.error or "")
 
 
 class TestTheFolder:
@@ -241,11 +236,9 @@ class TestTheFolder:
                 os.makedirs(f".call-{number}", exist_ok=True)
 
         await start_node()
-        (first,) = hub.submit(function(take_names), [payload("")], lane="one")
-        await until(lambda: first in hub.reports)
-        (second,) = hub.submit(function(len), [payload("x" * 100_000)], lane="one")
-        await until(lambda: second in hub.reports)
-        assert hub.reports[second].result == "100000", hub.reports[second].error
+        await hub.run(function(take_names), payload(""), lane="one")
+        second = await hub.run(function(len), payload("x" * 100_000), lane="one")
+        assert second.result == "100000", second.error
 
     @pytest.mark.soak
     async def test_it_is_full(self, hub: FakeHub, start_node: StartNode) -> None:
@@ -260,17 +253,13 @@ class TestTheFolder:
         if node.agent._folders._volumes.missing:
             pytest.skip(node.agent._folders._volumes.missing)
         needs = Needs(disk_mb=32)
-        (first,) = hub.submit(function(fill, needs=needs), [payload()], lane="one")
-        await until(lambda: first in hub.reports)
-        (inline,) = hub.submit(function(len, needs=needs), [payload("x" * 100_000)], lane="one")
-        await until(lambda: inline in hub.reports)
-        assert hub.reports[inline].result == "100000", hub.reports[inline].error
-        (again,) = hub.submit(function(fill, needs=needs), [payload()], lane="one")
-        await until(lambda: again in hub.reports)
+        await hub.run(function(fill, needs=needs), payload(), lane="one")
+        inline = await hub.run(function(len, needs=needs), payload("x" * 100_000), lane="one")
+        assert inline.result == "100000", inline.error
+        await hub.run(function(fill, needs=needs), payload(), lane="one")
         arguments = hub.add_artifact(payload("x" * 1_000_000).encode())
-        (placed,) = hub.submit(function(len, needs=needs), [None], lane="one", payload_artifact=arguments)
-        await until(lambda: placed in hub.reports)
-        assert hub.reports[placed].result == "1000000", hub.reports[placed].error
+        placed = await hub.run(function(len, needs=needs), None, lane="one", payload_artifact=arguments)
+        assert placed.result == "1000000", placed.error
 
     @pytest.mark.soak
     async def test_what_it_brings_does_not_fit(self, hub: FakeHub, start_node: StartNode) -> None:
@@ -279,9 +268,8 @@ class TestTheFolder:
             pytest.skip(node.agent._folders._volumes.missing)
         digest = hub.add_artifact(payload("x" * 60_000_000).encode())
         spec = function(len, needs=Needs(disk_mb=32))
-        (attempt,) = hub.submit(spec, [None], payload_artifact=digest)
-        await until(lambda: attempt in hub.reports)
-        assert hub.reports[attempt].reason is Reason.OUTPUT_LIMIT, hub.reports[attempt].error
+        report = await hub.run(spec, None, payload_artifact=digest)
+        assert report.reason is Reason.OUTPUT_LIMIT, report.error
 
 
 @pytest.mark.soak
@@ -301,9 +289,8 @@ async def test_room_taken_on_the_disk_behind_its_output(
         return 0
 
     await start_node(level=level, limits=dataclasses.replace(QUICK, output_bytes_max=1 << 20))
-    (attempt,) = hub.submit(function(take), [payload()])
-    await until(lambda: attempt in hub.reports)
-    assert hub.reports[attempt].reason is Reason.OUTPUT_LIMIT, hub.reports[attempt]
+    report = await hub.run(function(take), payload())
+    assert report.reason is Reason.OUTPUT_LIMIT, report
 
 
 async def test_an_output_that_is_changed_while_it_is_sent(
@@ -339,13 +326,13 @@ async def test_an_output_that_is_changed_while_it_is_sent(
 
 
 async def test_an_output_that_becomes_shorter_while_it_is_sealed(tmp_path: Path) -> None:
-    to = X25519PrivateKey.generate().public_key().public_bytes_raw()
-    about = Seal(to, "job_1").about(OUTPUT, "file")
+    seal = Seal(X25519PrivateKey.generate().public_key().public_bytes_raw(), "job_1")
     with (tmp_path / "file").open("w+b") as file:
         file.write(b"ten bytes!")
         file.flush()
+        output = Output("file", 11, file.fileno())
         with pytest.raises(staging.Changed):
-            async with staging.sealed_copy(file.fileno(), 11, to=to, about=about, folder=tmp_path):
+            async with staging.sealed_copy(output, tmp_path / "a" / "b", seal=seal, about=(OUTPUT, "file")):
                 pass
 
 
@@ -370,7 +357,7 @@ async def test_a_copy_that_nobody_waits_for_reads_its_own_file(
     (tmp_path / "cache" / digest).write_bytes(content)
     (tmp_path / "other").write_bytes(b"another's" * 500_000)
     client = HubClient(("http://127.0.0.1:1",), clock=SystemAgentClock(), limits=QUICK)
-    cache = ArtifactCache(tmp_path / "cache", client, clock=SystemAgentClock(), limits=QUICK)
+    cache = ArtifactCache(tmp_path / "cache", client, limits=QUICK)
     placing = asyncio.create_task(staging.place_artifact(cache, digest, tmp_path, name="placed"))
     assert await asyncio.to_thread(began.wait, 10)
     placing.cancel()

@@ -182,7 +182,6 @@ async def test_a_worker_cannot_answer_for_a_file_elsewhere(hub: FakeHub, start_n
         return "x" * 200_000
 
     await start_node()
-    (attempt,) = hub.submit(function(link), [payload()])
-    await until(lambda: attempt in hub.reports)
-    assert hub.reports[attempt].result is None
-    assert hub.reports[attempt].outcome is Outcome.FAILED
+    report = await hub.run(function(link), payload())
+    assert report.result is None
+    assert report.outcome is Outcome.FAILED

@@ -10,9 +10,10 @@ from computepool.core.fleet.node_record import Reservation
 from computepool.core.fleet.owners import UNBOUND
 from computepool.core.isolation import Level
 from computepool.core.money.money import CREDIT
-from computepool.core.placement.allocator import eligible, place
+from computepool.core.placement.allocator import eligible
 from computepool.core.placement.explain import explain
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
+from tests.core.fleets import chosen
 
 HOUR = 60
 
@@ -32,10 +33,6 @@ def fleet_of(*profiles: NodeProfile, **caps: int) -> Fleet:
 
 def worth(credits: int, account: str = "sam", **wanted: int) -> Shape:
     return Shape(Requirements(minutes=HOUR, **wanted), account, ceiling=credits * CREDIT)
-
-
-def chosen(fleet: Fleet, shape: Shape, count: int = 1) -> list[str]:
-    return [placement.node_id for placement in place(fleet, shape, count)]
 
 
 def test_a_job_is_worth_what_one_run_may_cost() -> None:
@@ -84,9 +81,9 @@ def test_a_node_of_ones_own_keeps_nobody_waiting_for_it() -> None:
 def test_newcomers_of_one_owner_have_one_job_of_others_together() -> None:
     fleet = fleet_of(node("a1", "ann"), node("a2", "ann"), node("b1", "bob"), ann=50, bob=50)
     for node_id in ("a1", "a2"):
-        fleet.set_dues(node_id, True)
+        fleet.set_newcomer(node_id, True)
     assert sorted(chosen(fleet, worth(1), 4)).count("b1") == 3
-    fleet.set_dues("a1", False)  # it has paid: the other may have one of its own
+    fleet.set_newcomer("a1", False)  # it has paid: the other may have one of its own
     assert "a1" in chosen(fleet, worth(1), 6)
 
 
@@ -118,7 +115,7 @@ class Books(RuleBasedStateMachine):
     @rule(number=st.integers(0, 3), cap=st.sampled_from([None, 10, 50]), owes=st.booleans())
     def stand(self, number: int, cap: int | None, owes: bool) -> None:
         self.fleet.set_cap(f"n{number}", cap)
-        self.fleet.set_dues(f"n{number}", owes)
+        self.fleet.set_newcomer(f"n{number}", owes)
 
     @rule(
         target=held,
@@ -152,7 +149,7 @@ class Books(RuleBasedStateMachine):
             assert self.fleet.owners.busy[number] == sum(
                 r.stranger
                 for n, record in zip(mine, records, strict=True)
-                if record.owes_dues
+                if record.is_newcomer
                 for r in self.kept[n]
             )
             caps = [record.cap for record in records if record.cap is not None]

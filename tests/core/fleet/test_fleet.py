@@ -229,7 +229,7 @@ def test_a_newcomer_has_one_job_of_others_at_a_time() -> None:
     fleet = Fleet()
     fleet.upsert(node(owner="pia"))
     small = Requirements(cpu_milli=100, ram_mb=0, disk_mb=0)
-    fleet.set_dues("n", True)
+    fleet.set_newcomer("n", True)
     first = fleet.reserve("n", small, "sam")
     assert first is not None
     assert fleet.reserve("n", small, "ann") is None
@@ -238,7 +238,7 @@ def test_a_newcomer_has_one_job_of_others_at_a_time() -> None:
     assert place(fleet, Shape(small, "ann"), 2) == []
     assert fleet.release("n", first)
     assert len(place(fleet, Shape(small, "ann"), 2)) == 1
-    fleet.set_dues("n", False)
+    fleet.set_newcomer("n", False)
     assert len(place(fleet, Shape(small, "ann"), 2)) == 2
     assert fleet.newcomers == 0
 

@@ -9,7 +9,7 @@ import pytest
 from computepool.core.fleet.node_status import Contact, NodeStatus, node_status, rest_reason, status_sentence
 from computepool.core.resources import NodeState
 
-HERE = Contact(heard=True)
+HERE = Contact(reachable=True)
 
 
 @pytest.mark.parametrize(
@@ -17,14 +17,14 @@ HERE = Contact(heard=True)
     [
         (NodeState.ACTIVE, HERE, False, None),
         (NodeState.ACTIVE, HERE, True, NodeStatus.COOLING_OFF),
-        (NodeState.ACTIVE, Contact(heard=True, claims=False), False, NodeStatus.PAUSED),
-        (NodeState.ACTIVE, Contact(heard=True, polls=False), False, NodeStatus.NOT_POLLING),
-        (NodeState.ACTIVE, Contact(heard=True, prompt=False), True, NodeStatus.UNRESPONSIVE),
+        (NodeState.ACTIVE, Contact(reachable=True, claims=False), False, NodeStatus.PAUSED),
+        (NodeState.ACTIVE, Contact(reachable=True, polls=False), False, NodeStatus.NOT_POLLING),
+        (NodeState.ACTIVE, Contact(reachable=True, prompt=False), True, NodeStatus.UNRESPONSIVE),
         (NodeState.PAUSED, HERE, True, NodeStatus.PAUSED),
-        (NodeState.DRAINING, Contact(heard=True, claims=False), False, NodeStatus.DRAINING),
-        (NodeState.PAUSED, Contact(heard=False), False, NodeStatus.OFFLINE),
+        (NodeState.DRAINING, Contact(reachable=True, claims=False), False, NodeStatus.DRAINING),
+        (NodeState.PAUSED, Contact(reachable=False), False, NodeStatus.OFFLINE),
         (NodeState.REVOKED, HERE, False, NodeStatus.REVOKED),
-        (NodeState.REVOKED, Contact(heard=False), False, NodeStatus.REVOKED),
+        (NodeState.REVOKED, Contact(reachable=False), False, NodeStatus.REVOKED),
     ],
 )
 def test_why_a_node_rests(
@@ -34,24 +34,24 @@ def test_why_a_node_rests(
 
 
 def test_a_node_that_left_was_not_thrown_out() -> None:
-    away = Contact(heard=False)
+    away = Contact(reachable=False)
     assert rest_reason(NodeState.REVOKED, away, cooling=False, left=True) is NodeStatus.LEFT
     assert not NodeStatus.LEFT.is_online
     assert "left the pool" in status_sentence(NodeStatus.LEFT)
 
 
 def test_a_node_takes_jobs_only_where_nothing_speaks_against_it() -> None:
-    for wanted, heard, prompt, polls, claims, cooling, banned, met, jobs in product(
+    for wanted, reachable, prompt, polls, claims, cooling, banned, met, jobs in product(
         NodeState, *[(False, True)] * 7, (0, 2)
     ):
-        contact = Contact(heard=heard, prompt=prompt, polls=polls, claims=claims)
+        contact = Contact(reachable=reachable, prompt=prompt, polls=polls, claims=claims)
         rest = rest_reason(wanted, contact, cooling=cooling)
         status = node_status(rest, banned=banned, floor_met=met, jobs=jobs)
-        free = wanted is NodeState.ACTIVE and heard and prompt and polls and claims and not cooling
+        free = wanted is NodeState.ACTIVE and reachable and prompt and polls and claims and not cooling
         assert (rest is None) == free
         assert status.takes_jobs == (free and met and not banned)
         if status.is_online:
-            assert heard
+            assert reachable
             assert wanted is not NodeState.REVOKED
 
 

@@ -64,7 +64,7 @@ def test_nobody_is_believed_beyond_the_hubs_clock(
     said: int, leased: int, now: int, lane: int, limit: int
 ) -> None:
     covered = checkpoints.covered_ms(
-        said_ms=said, leased_at_ms=leased, now_ms=now, lane_left_ms=lane, limit_left_ms=limit
+        reported_ms=said, leased_at_ms=leased, now_ms=now, lane_left_ms=lane, limit_left_ms=limit
     )
     assert 0 <= covered <= max(0, min(said, now - leased, lane, limit))
 

@@ -23,6 +23,7 @@ from computepool.core.money.terms import (
     places_of,
 )
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements
+from tests.core.fleets import fleet_of
 
 HOUR_MS = 3_600_000
 GPU = Requirements(gpus=1)
@@ -40,13 +41,6 @@ def node(number: int, *, tier: str = "", vram_mb: int = 0, region: str = "us", c
     )
 
 
-def fleet(*profiles: NodeProfile) -> Fleet:
-    made = Fleet()
-    for profile in profiles:
-        made.upsert(profile)
-    return made
-
-
 def ceiling(market: Market, made: Fleet, wanted: Requirements) -> int:
     places = places_of(made, wanted, "me") or likely_places(market, wanted)
     return default_ceiling(market, places.items())
@@ -54,7 +48,7 @@ def ceiling(market: Market, made: Fleet, wanted: Requirements) -> int:
 
 def test_the_default_ceiling_is_twice_the_highest_price_the_job_could_meet() -> None:
     market = Market(first_table(Economy.MARKET))
-    made = fleet(
+    made = fleet_of(
         node(1, tier="rtx-4090", vram_mb=24_576), node(2, tier="rtx-3060", vram_mb=12_288, region="in")
     )
     assert ceiling(market, made, GPU) == 60 * CREDIT  # 2 × 10 × 3.0 × 1.0
@@ -65,7 +59,7 @@ def test_the_default_ceiling_is_twice_the_highest_price_the_job_could_meet() -> 
 
 def test_it_follows_the_spot_price_up_to_what_a_price_can_become() -> None:
     market = Market(first_table(Economy.MARKET))
-    made = fleet(node(1, tier="rtx-4090", vram_mb=24_576))
+    made = fleet_of(node(1, tier="rtx-4090", vram_mb=24_576))
     market.spots[Zone("rtx-4090", "us")] = 45 * CREDIT
     assert ceiling(market, made, GPU) == 90 * CREDIT
     market.spots[Zone("rtx-4090", "us")] = 110 * CREDIT
@@ -74,7 +68,7 @@ def test_it_follows_the_spot_price_up_to_what_a_price_can_become() -> None:
 
 def test_part_of_a_card_counts_where_it_is_the_greatest_share() -> None:
     market = Market(first_table(Economy.MARKET))
-    made = fleet(
+    made = fleet_of(
         node(1, tier="rtx-4090", vram_mb=24_000),
         node(2, tier="rtx-4090", vram_mb=12_000),  # a card that says less than its sisters
     )
@@ -85,21 +79,23 @@ def test_part_of_a_card_counts_where_it_is_the_greatest_share() -> None:
 def test_without_a_node_that_could_run_it_known_prices_decide_then_the_reference() -> None:
     market = Market(first_table(Economy.MARKET))
     wanted = Requirements(gpus=2, tiers=frozenset({"h100"}), regions=frozenset({"in"}))
-    assert ceiling(market, fleet(), wanted) == 170 * CREDIT  # 2 × 10 × 6.0 × 0.7 × 2 cards = 168
+    assert ceiling(market, fleet_of(), wanted) == 170 * CREDIT  # 2 × 10 × 6.0 × 0.7 × 2 cards = 168
     market.spots[Zone("h100", "us")] = 100 * CREDIT
-    assert ceiling(market, fleet(), wanted) == 170 * CREDIT  # the wrong region
+    assert ceiling(market, fleet_of(), wanted) == 170 * CREDIT  # the wrong region
     market.spots[Zone("h100", "in")] = 50 * CREDIT
-    assert ceiling(market, fleet(), wanted) == 200 * CREDIT
+    assert ceiling(market, fleet_of(), wanted) == 200 * CREDIT
     market.spots[Zone("cpu", "us")] = 30 * CREDIT
-    assert ceiling(market, fleet(), GPU) == 200 * CREDIT  # of the cards' zones; a core's price is no card's
-    assert ceiling(market, fleet(), Requirements()) == 32 * CREDIT
+    assert (
+        ceiling(market, fleet_of(), GPU) == 200 * CREDIT
+    )  # of the cards' zones; a core's price is no card's
+    assert ceiling(market, fleet_of(), Requirements()) == 32 * CREDIT
 
 
 @pytest.mark.parametrize(("economy", "expected"), [(Economy.NONE, 0), (Economy.TIME_BANK, CREDIT)])
 def test_other_economies_need_no_rule_of_their_own(economy: Economy, expected: int) -> None:
     market = Market(first_table(economy))
-    assert ceiling(market, fleet(node(1, tier="h100", vram_mb=80_000)), GPU) == expected
-    assert ceiling(market, fleet(), GPU) == expected
+    assert ceiling(market, fleet_of(node(1, tier="h100", vram_mb=80_000)), GPU) == expected
+    assert ceiling(market, fleet_of(), GPU) == expected
 
 
 def remembered(known: Ceilings, made: Fleet, market: Market, *, now_ms: int = 0) -> int:
@@ -107,7 +103,7 @@ def remembered(known: Ceilings, made: Fleet, market: Market, *, now_ms: int = 0)
 
 
 def test_what_is_remembered_follows_the_fleet_and_the_prices() -> None:
-    known, made, market = Ceilings(), fleet(node(1, region="in")), Market(first_table(Economy.MARKET))
+    known, made, market = Ceilings(), fleet_of(node(1, region="in")), Market(first_table(Economy.MARKET))
     assert remembered(known, made, market) == 12_000_000
     assert remembered(known, made, market, now_ms=10**9) == 12_000_000
     made.upsert(node(2, region="us"))
@@ -125,7 +121,7 @@ def test_what_is_remembered_follows_the_fleet_and_the_prices() -> None:
 
 def test_in_a_large_fleet_the_places_may_be_a_second_old() -> None:
     known, market = Ceilings(), Market(first_table(Economy.MARKET))
-    made = fleet(*(node(number, region="in") for number in range(LARGE_FLEET)))
+    made = fleet_of(*(node(number, region="in") for number in range(LARGE_FLEET)))
     assert remembered(known, made, market) == 12_000_000
     made.upsert(node(LARGE_FLEET, region="us"))
     assert remembered(known, made, market, now_ms=999) == 12_000_000

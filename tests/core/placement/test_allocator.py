@@ -13,6 +13,7 @@ from computepool.core.isolation import Level
 from computepool.core.placement import allocator
 from computepool.core.placement.allocator import Search, eligible, place, score
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
+from tests.core.fleets import chosen, fleet_of
 
 TERMS = {"fit_vram", "fit_cores", "reliability", "tier_speed", "own_node", "preferred_tags"}
 
@@ -27,19 +28,8 @@ def node(node_id: str, *gpus: Gpu, cores: int = 8, **fields: object) -> NodeProf
     return NodeProfile(node_id=node_id, capacity=capacity, **{**defaults, **fields})  # type: ignore[arg-type]
 
 
-def fleet_of(*profiles: NodeProfile) -> Fleet:
-    fleet = Fleet()
-    for profile in profiles:
-        fleet.upsert(profile)
-    return fleet
-
-
 def shape(account: str = "ann", avoid_node: str = "", **wanted: object) -> Shape:
     return Shape(Requirements(**wanted), account, avoid_node)  # type: ignore[arg-type]
-
-
-def chosen(fleet: Fleet, wanted: Shape, count: int = 1) -> list[str]:
-    return [placement.node_id for placement in place(fleet, wanted, count)]
 
 
 def test_nothing_fits_an_empty_fleet() -> None:

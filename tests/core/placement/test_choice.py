@@ -7,11 +7,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from computepool.core.fleet.fleet import Fleet
 from computepool.core.isolation import Level
 from computepool.core.placement.choice import CHOICE_MIN, chosen_by_pool, is_open
 from computepool.core.resources import Capacity, NodeProfile, Requirements, Shape
 from computepool.core.trust.reputation import Evidence, Reputation, ReputationEvent, update
+from tests.core.fleets import fleet_of
 from tests.core.trust.test_reputation import reputations
 
 
@@ -21,13 +21,6 @@ def node(number: int, owner: str, *, ram_mb: int = 8_000, tags: tuple[str, ...] 
     return NodeProfile(
         node_id=name, name=name, owner=owner, capacity=capacity, level=Level.NAMESPACE, tags=frozenset(tags)
     )
-
-
-def fleet_of(*profiles: NodeProfile) -> Fleet:
-    fleet = Fleet()
-    for profile in profiles:
-        fleet.upsert(profile)
-    return fleet
 
 
 numbers = st.integers(0, 20)
@@ -70,7 +63,7 @@ def test_it_is_what_counting_owners_by_hand_says(
     )
     fleet = fleet_of(*profiles)
     for number, (*_, known) in enumerate(made):
-        fleet.set_dues(f"n{number}", not known)
+        fleet.set_newcomer(f"n{number}", not known)
     others = [row for row in made if row[0] not in avoided | {"a"}]  # a is the submitter
     having = [row for row in others if row[2] or not by_ram]
     able = [row for row in having if row[1] or not by_tag]
@@ -97,11 +90,11 @@ def test_what_only_newcomers_claim_to_have_is_no_choice_however_many_they_are() 
     claims = [node(number, f"sybil{number}", ram_mb=3_000_000) for number in range(4)]
     fleet = fleet_of(*claims, *(node(number, f"o{number}") for number in range(10, 30)))
     for each in list(fleet):
-        fleet.set_dues(each.node_id, True)
+        fleet.set_newcomer(each.node_id, True)
     rare = Shape(Requirements(ram_mb=2_900_000), "eve")
     seen = [chosen_by_pool(fleet, rare)]
     for claim in claims[:3]:
-        fleet.set_dues(claim.node_id, False)
+        fleet.set_newcomer(claim.node_id, False)
         seen.append(chosen_by_pool(fleet, rare))
     assert seen == [False, False, False, True]
     assert chosen_by_pool(fleet, replace(rare, requirements=Requirements()))
@@ -110,6 +103,14 @@ def test_what_only_newcomers_claim_to_have_is_no_choice_however_many_they_are() 
 @given(reputations)
 def test_what_the_submitter_chose_makes_no_record(before: Reputation) -> None:
     after = update(before, ReputationEvent("n", Evidence.NARROW, before.changed_at_ms + 1))
-    kept = ("dues", "tenure_days", "verified", "verified_days", "streak", "strikes", "banned_at_ms")
+    kept = (
+        "successes_for_others",
+        "tenure_days",
+        "verified",
+        "verified_days",
+        "streak",
+        "violation_count",
+        "banned_at_ms",
+    )
     assert {name: getattr(after, name) for name in kept} == {name: getattr(before, name) for name in kept}
     assert after.successes == before.successes + 1

@@ -12,6 +12,7 @@ from computepool.core.placement.allocator import place
 from computepool.core.placement.explain import explain, explain_node, preview
 from computepool.core.placement.rules import Rules
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
+from tests.core.fleets import fleet_of
 
 
 def node(node_id: str, *, cores: int = 8, vram_gb: tuple[int, ...] = (), **fields: object) -> NodeProfile:
@@ -19,13 +20,6 @@ def node(node_id: str, *, cores: int = 8, vram_gb: tuple[int, ...] = (), **field
     capacity = Capacity(cpu_milli=cores * 1_000, ram_mb=32_000, disk_mb=500_000, gpus=gpus)
     defaults = {"name": node_id, "owner": "owner", "level": Level.NAMESPACE, "capacity": capacity}
     return NodeProfile(node_id=node_id, **{**defaults, **fields})  # type: ignore[arg-type]
-
-
-def fleet_of(*profiles: NodeProfile) -> Fleet:
-    fleet = Fleet()
-    for profile in profiles:
-        fleet.upsert(profile)
-    return fleet
 
 
 def shape(**wanted: object) -> Shape:
@@ -132,11 +126,11 @@ CHANGES = [
     ({"exclude_nodes": frozenset({"n", "other"})}, "allow node n"),
     ({"node": "gone"}, "node gone → any"),
     ({"mesh_version": "9"}, "mesh version 9 → 1"),
-    ({"python": "3.13"}, "python 3.13 → 3.11"),
+    ({"pythons": frozenset({"3.13"})}, "python 3.13 → 3.11"),
     ({"isolation": Level.GVISOR}, "isolation gvisor → namespace"),
     ({"cpu_milli": 32_000, "vram_mb": 80_000}, "32 cores → 8 cores and vram 80 GB → 24 GB"),
-    ({"python": "3.13", "node": "gone"}, "node gone → any and python 3.13 → 3.11"),
-    ({"python": "3.13", "node": "gone", "regions": frozenset({"us"})}, None),
+    ({"pythons": frozenset({"3.13"}), "node": "gone"}, "node gone → any and python 3.13 → 3.11"),
+    ({"pythons": frozenset({"3.13"}), "node": "gone", "regions": frozenset({"us"})}, None),
 ]
 
 
@@ -168,9 +162,42 @@ def test_another_python_is_the_one_that_most_nodes_have_or_fetch() -> None:
         node("b", python="3.12"),
         node("c", python="3.11"),
     )
-    assert [placement.node_id for placement in place(fleet, shape(python="3.13"))] == ["a"]
-    why = explain(fleet, shape(python="3.10"))
+    assert [placement.node_id for placement in place(fleet, shape(pythons=frozenset({"3.13"})))] == ["a"]
+    why = explain(fleet, shape(pythons=frozenset({"3.10"})))
     assert [change.change for change in why.changes] == ["python 3.10 → 3.12"], "the newest of two"
+
+
+def test_every_node_is_accounted_for() -> None:
+    """A change helps with one node; the sentence also says why the other one does not take the job."""
+    fleet = fleet_of(node("a", name="studio"), node("b", name="laptop", cores=2))
+    wanted = shape(cpu_milli=4_000, exclude_nodes=frozenset({"studio"}))
+    assert explain(fleet, wanted).sentence == (
+        "No node can run this: 1 of 2 nodes has fewer than 4 cores and 1 of 2 nodes is excluded by name; "
+        "with 2 cores it could start now on 1 node."
+    )
+
+
+DENIED = [
+    ({"pythons": frozenset({"3.9"})}, "no node has Python 3.9"),
+    ({"pythons": frozenset(f"3.{minor}" for minor in range(14, 32))}, "no node has Python 3.14 or newer"),
+    ({"gpus": 1}, "no node has a GPU"),
+    ({"gpus": 2}, "all 3 nodes have fewer than 2 GPUs"),
+    ({"mesh_version": "9"}, "no node runs mesh version 9"),
+    ({"regions": frozenset({"us"})}, "no node is in region us"),
+    ({"tiers": frozenset({"h100"})}, "no node is of tier h100"),
+    ({"tags": frozenset({"fast"})}, "all 3 nodes lack tag fast"),
+    ({"network": True}, "no node takes jobs with network"),
+]
+
+
+@pytest.mark.parametrize(("wanted", "said"), DENIED)
+def test_what_no_node_has_is_said_of_none_rather_than_denied_of_all(
+    wanted: dict[str, object], said: str
+) -> None:
+    fleet = fleet_of(*(node(name, python="3.11", region="in") for name in "abc"))
+    assert explain(fleet, shape(**wanted)).sentence.startswith(f"No node can run this: {said}")
+    some = fleet_of(node("a", python="3.11", region="in"))
+    assert explain(some, shape(**wanted)).sentence.startswith("No node can run this: the only node ")
 
 
 def test_what_the_submitter_cannot_change_is_not_suggested() -> None:
@@ -246,7 +273,7 @@ def test_what_a_node_has_is_said_for_every_gate() -> None:
         exclude_nodes=frozenset({"n"}),
         node="m",
         mesh_version="2",
-        python="3.12",
+        pythons=frozenset({"3.12"}),
         isolation=Level.GVISOR,
     )
     (verdict,) = preview(fleet, wanted, 1)
@@ -279,8 +306,8 @@ def test_a_node_learns_why_it_gets_no_work() -> None:
     fleet = fleet_of(node("n", vram_gb=(12,)))
     waiting = {
         shape(vram_mb=24_000): 5,
-        shape(vram_mb=24_000, python="3.12"): 3,
-        shape(python="3.12"): 2,
+        shape(vram_mb=24_000, pythons=frozenset({"3.12"})): 3,
+        shape(pythons=frozenset({"3.12"})): 2,
         shape(): 9,
     }
     verdicts = explain_node(fleet, "n", waiting)

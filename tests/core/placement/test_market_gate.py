@@ -20,6 +20,7 @@ from computepool.core.placement.explain import explain, explain_node, preview
 from computepool.core.placement.gates import GATES, cheapest
 from computepool.core.resources import Capacity, Gpu, NodeProfile, Requirements, Shape
 from tests.core.fleet_oracle import FLOORS, Pair, PlainPrices, loaded_fleets, markets, shapes
+from tests.core.fleets import fleet_of
 
 PRICE = next(gate for gate in GATES if gate.name == "price")
 CPU_IN = Zone("cpu", "in")
@@ -36,14 +37,6 @@ def market_of(spots: dict[Zone, int] | None = None, **table: object) -> Market:
     market = Market(PriceTable(**table))  # type: ignore[arg-type]
     market.spots = spots or {}
     return market
-
-
-def fleet_of(*profiles: NodeProfile, market: Market) -> Fleet:
-    fleet = Fleet()
-    fleet.set_prices(market)
-    for profile in profiles:
-        fleet.upsert(profile)
-    return fleet
 
 
 def shape(ceiling: int | None = None, account: str = "ann", **wanted: object) -> Shape:

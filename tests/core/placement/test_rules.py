@@ -75,14 +75,18 @@ def test_the_book_keeps_each_set_of_rules_once_and_no_longer_than_needed(
 def test_a_pool_without_rules_is_not_asked() -> None:
     fleet = _fleet(3)
     shape = Shape(Requirements(labels=frozenset({"ml"}), minutes=10), "ann")
-    asked = {name for name in gates.judge(fleet, shape).now if name.startswith("rule_") or name == "conduct"}
+    asked = {
+        name
+        for name in gates.judge(fleet, shape).now
+        if name.startswith("rule_") or name == "submitter_reputation"
+    }
     assert asked == set()
 
 
 @pytest.mark.parametrize(
     ("rules", "wanted", "sentence", "change"),
     [
-        (Rules(network=False), {"network": True}, "do not take jobs with network", "drop --net"),
+        (Rules(network=False), {"network": True}, "no node takes jobs with network", "drop --net"),
         (
             Rules(deny_labels=frozenset({"mining"})),
             {"labels": frozenset({"mining"})},

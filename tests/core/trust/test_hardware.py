@@ -17,7 +17,7 @@ from computepool.core.trust.hardware import (
     Scores,
     Standing,
     Truth,
-    allowed_by_pace,
+    allowed_by_speed,
     bounded,
     cpu_class,
     decide,
@@ -65,8 +65,7 @@ def test_a_card_that_does_what_its_tier_is_known_for_keeps_it(claim: str) -> Non
     assert gpu_tier(claim, TIER_GFLOPS[claim] * 41 // 100) == claim
 
 
-@given(CARDS, GFLOPS, st.integers(0, 2**32))
-def test_noise_settles_on_one_tier(claim: str, gflops: int, seed: int) -> None:
+def check_settles(claim: str, gflops: int, seed: int) -> None:
     """Every tier is left at most once: what was lost to noise is out of noise's reach."""
     tier, left = claim, set()
     for measured in noisy(gflops, seed):
@@ -75,6 +74,11 @@ def test_noise_settles_on_one_tier(claim: str, gflops: int, seed: int) -> None:
         if after != tier:
             left.add(tier)
         tier = after
+
+
+@given(CARDS, GFLOPS, st.integers(0, 2**32))
+def test_noise_settles_on_one_tier(claim: str, gflops: int, seed: int) -> None:
+    check_settles(claim, gflops, seed)
 
 
 @given(st.integers(0, 5_000), st.integers(0, 2**32))
@@ -125,13 +129,7 @@ def test_a_slower_unknown_card_never_gets_a_higher_tier(
 @pytest.mark.soak
 @given(UNLISTED, GFLOPS, st.integers(0, 2**32))
 def test_noise_leaves_an_unknown_card_at_one_tier(claim: str, gflops: int, seed: int) -> None:
-    tier, left = claim, set()
-    for measured in noisy(gflops, seed):
-        after = gpu_tier(claim, measured, tier)
-        assert after not in left
-        if after != tier:
-            left.add(tier)
-        tier = after
+    check_settles(claim, gflops, seed)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +181,7 @@ def test_impossible_scores_are_capped_and_said(cpu: int, gflops: int) -> None:
 
 
 def test_run_times_lower_a_tier_until_the_cap_ends() -> None:
-    cap = allowed_by_pace("rtx-4090", 4.0)
+    cap = allowed_by_speed("rtx-4090", 4.0)
     truth = Truth(scores=Scores(gflops=(150_000,)), gpu_cap=cap, capped_until_ms=NOW + 1)
     lowered = decide(truth, ["rtx-4090"], now_ms=NOW)
     assert lowered.standing is Standing.LOWERED
@@ -192,15 +190,15 @@ def test_run_times_lower_a_tier_until_the_cap_ends() -> None:
 
 
 def test_run_times_lower_cards_that_cannot_be_measured() -> None:
-    truth = Truth(gpu_cap=allowed_by_pace("mi300x", 4.0), capped_until_ms=NOW + 1)
+    truth = Truth(gpu_cap=allowed_by_speed("mi300x", 4.0), capped_until_ms=NOW + 1)
     assert decide(truth, ["mi300x"], now_ms=NOW).gpu_tiers == ("gpu",)
 
 
 @given(st.floats(1.6, 8), CARDS.filter(lambda tier: TIER_SPEED.get(tier, 0) > 100))
 def test_slower_than_half_again_is_lowered_and_less_is_not(slowdown: float, tier: str) -> None:
-    truth = Truth(gpu_cap=allowed_by_pace(tier, slowdown), capped_until_ms=NOW + 1, gpu_tiers=(tier,))
+    truth = Truth(gpu_cap=allowed_by_speed(tier, slowdown), capped_until_ms=NOW + 1, gpu_tiers=(tier,))
     assert decide(truth, [tier], now_ms=NOW).gpu_tiers != (tier,)
-    kept = dataclasses.replace(truth, gpu_cap=allowed_by_pace(tier, 1.4))
+    kept = dataclasses.replace(truth, gpu_cap=allowed_by_speed(tier, 1.4))
     assert decide(kept, [tier], now_ms=NOW).gpu_tiers == (tier,)
 
 
@@ -211,14 +209,14 @@ def test_truth_survives_being_stored() -> None:
         history=((5, Scores(cpu=3)),),
         gpu_tiers=("l4",),
     )
-    truth = dataclasses.replace(truth, gpu_pace=RelativeSpeed().add(1.0, "acc"))
+    truth = dataclasses.replace(truth, gpu_speed=RelativeSpeed().add(1.0, "acc"))
     assert from_json(to_json(truth)) == truth
 
 
 # ---------------------------------------------------------------- run times
 def race(factor: float, *, jobs: int, spread: float, seed: int) -> RelativeSpeed:
     """One node that takes `factor` times as long as four others, jobs differing by up to `spread`."""
-    chance, peers, pace = random.Random(seed), Peers(), RelativeSpeed()
+    chance, peers, speed = random.Random(seed), Peers(), RelativeSpeed()
     for _ in range(jobs):
         for node in range(5):
             ran_ms = round(1_000 * (factor if node == 0 else 1.0) * chance.uniform(1 / spread, spread))
@@ -226,8 +224,8 @@ def race(factor: float, *, jobs: int, spread: float, seed: int) -> RelativeSpeed
                 "spec", "l4", node_id=f"n{node}", owner=f"o{node}", ran_ms=ran_ms, peers_min=3
             )
             if node == 0 and slower is not None:
-                pace = pace.add(slower, "acc")
-    return pace
+                speed = speed.add(slower, "acc")
+    return speed
 
 
 @given(st.integers(0, 10_000))
@@ -252,10 +250,10 @@ def test_too_few_peers_say_nothing() -> None:
 
 
 def test_one_hanging_job_does_not_decide() -> None:
-    pace = RelativeSpeed()
+    speed = RelativeSpeed()
     for _ in range(20):
-        pace = pace.add(0.0, "acc")
-    assert pace.add(30.0, "acc").sure_slowdown < 1.5
+        speed = speed.add(0.0, "acc")
+    assert speed.add(30.0, "acc").sure_slowdown < 1.5
 
 
 def test_runs_on_lent_cpus_make_nobody_else_look_slow() -> None:

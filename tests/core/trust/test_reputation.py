@@ -21,14 +21,14 @@ from computepool.core.trust.reputation import (
     Reputation,
     ReputationEvent,
     cool_off_ms,
+    counted_once,
     exposure_cap,
     inherit,
+    is_newcomer,
     node_of,
     number_of,
-    owes_dues,
     read,
     recompute,
-    said_once,
     update,
 )
 
@@ -190,15 +190,15 @@ def test_what_was_lost_at_one_moment_is_lost_once() -> None:
 
 def test_dues_are_paid_with_jobs_of_others() -> None:
     own = [ReputationEvent("n", Evidence.UNVERIFIED, 1, own=True)] * 9
-    assert owes_dues(recompute(own), 5)
+    assert is_newcomer(recompute(own), 5)
     assert recompute(own).score(1) > NEWCOMER_SCORE
     others = [ReputationEvent("n", Evidence.VERIFIED, 1)] * 5
-    assert owes_dues(recompute(others[:4]), 5)
-    assert not owes_dues(recompute(others), 5)
+    assert is_newcomer(recompute(others[:4]), 5)
+    assert not is_newcomer(recompute(others), 5)
     unchecked = [ReputationEvent("n", Evidence.UNVERIFIED, 1)] * 4
-    assert owes_dues(recompute(others[:4] + unchecked[:3]), 5)
-    assert not owes_dues(recompute(others[:4] + unchecked), 5)
-    assert not owes_dues(NEWCOMER, 0)
+    assert is_newcomer(recompute(others[:4] + unchecked[:3]), 5)
+    assert not is_newcomer(recompute(others[:4] + unchecked), 5)
+    assert not is_newcomer(NEWCOMER, 0)
 
 
 def test_tenure_counts_days_with_a_success() -> None:
@@ -223,20 +223,24 @@ def test_a_confirmation_completes_what_was_counted_at_acceptance(
     both = update(accepted, ReputationEvent("n", Evidence.CONFIRMED, at_ms))
     assert abs(both.success - once.success) <= 4
     assert abs(both.failure - once.failure) <= 4
-    # But for the streak of a node that was struck: what was right before says nothing about what comes after.
-    expected = replace(once, streak=reputation.streak) if reputation.struck_at_ms else once
+    # But for the streak of a node that was penalised: what was right before says nothing about what comes after.
+    expected = replace(once, streak=reputation.streak) if reputation.penalised_at_ms else once
     assert replace(both, success=once.success, failure=once.failure) == expected
     later = update(accepted, ReputationEvent("n", Evidence.CONFIRMED, at_ms + later_ms))
-    assert (later.successes, later.dues, later.streak) == (once.successes, once.dues, expected.streak)
+    assert (later.successes, later.successes_for_others, later.streak) == (
+        once.successes,
+        once.successes_for_others,
+        expected.streak,
+    )
 
 
 def test_only_verified_work_for_others_makes_a_streak_and_a_wrong_result_ends_it() -> None:
     found = after("++.-+")
-    assert (found.streak, found.verified, found.strikes) == (3, 3, 0)
+    assert (found.streak, found.verified, found.violation_count) == (3, 3, 0)
     assert update(found, ReputationEvent("n", GOOD, 1, own=True)).streak == 3
-    struck = update(found, ReputationEvent("n", Evidence.REFUTED, 1))
-    assert (struck.streak, struck.strikes, struck.verified) == (0, 1, 3)
-    assert struck.score(9) == found.score(9)
+    penalised = update(found, ReputationEvent("n", Evidence.REFUTED, 1))
+    assert (penalised.streak, penalised.violation_count, penalised.verified) == (0, 1, 3)
+    assert penalised.score(9) == found.score(9)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +297,7 @@ def test_a_success_that_was_verified_is_said_once() -> None:
         event("attempt.verified", reason="verified", job_id="l", attempt_id="l-1"),
         event("job.succeeded", job_id="l", attempt_id="l-2"),  # another attempt was accepted
     ]
-    assert [event["attempt_id"] for event in said_once(said)] == [
+    assert [event["attempt_id"] for event in counted_once(said)] == [
         "j-1",
         "j-2",
         "k-1",
@@ -310,6 +314,6 @@ def test_an_heir_is_never_better_off_than_a_newcomer_or_the_one_before(
     now_ms = before.changed_at_ms + later_ms
     heir = inherit(before, now_ms)
     assert heir.score(now_ms) == min(NEWCOMER_SCORE, before.score(now_ms))
-    assert (heir.streak, heir.dues, heir.tenure_days, heir.verified) == (0, 0, 0, 0)
+    assert (heir.streak, heir.successes_for_others, heir.tenure_days, heir.verified) == (0, 0, 0, 0)
     assert heir.banned(now_ms) == before.banned(now_ms)
     assert heir.recent_violations(now_ms) == before.recent_violations(now_ms)

@@ -72,7 +72,7 @@ def test_three_in_thirty_days_about_two_submitters_begin_a_probation_and_only_th
     ]
     found = recompute(said)
     close = [third for first, third in zip(days, days[2:], strict=False) if third - first < 30]
-    assert found.strikes == len(days)
+    assert found.violation_count == len(days)
     assert found.probation_at_ms == (close[0] * DAY_MS if close and not alone else 0)
     assert not found.banned_at_ms
 

@@ -95,7 +95,7 @@ class World:
             self.model.ended.setdefault((name, file), []).append(self.model.today + KEEP_DAYS)
 
     async def keep(self, name: str, file: int, days: int | None) -> None:
-        span = {} if days is None else {"for_s": days * DAY_MS / 1000}
+        span = {} if days is None else {"duration_s": days * DAY_MS / 1000}
         answer = await self.clients[name].put(f"/artifacts/{DIGESTS[file]}/keep", json=span)
         assert (answer.status_code == 200) == bool(self.model.reasons((name, file)))
         if answer.status_code == 200:

@@ -134,8 +134,8 @@ async def test_what_a_finished_job_keeps_goes_when_its_files_would(hub: HubDoubl
     result = (await sam.get(f"/jobs/{done}/result")).json()
     assert (result.get("result"), result["dropped"]) == (None, True)
     assert (await sam.get(f"/jobs/{done}/logs")).json()["chunks"] == []
-    again = await sam.post(f"/jobs/{done}/again")
-    assert (again.status_code, "its arguments are not kept" in again.json()["detail"]) == (409, True)
+    again = await sam.post(f"/jobs/{done}/resubmit")
+    assert (again.status_code, "its arguments are no longer stored" in again.json()["detail"]) == (409, True)
     assert (await job(sam, waiting)).get("dropped_at_ms") is None
     await garbage_collection.collect(hub.hub)
     holds(hub)
@@ -154,8 +154,7 @@ async def test_what_is_to_come_home_is_kept_until_it_has(hub: HubDouble, clock: 
     holds(hub)
 
 
-async def test_a_wrong_count_is_found(hub: HubDouble) -> None:
-    sam = await hub.account("sam", "submitter")
+async def test_a_wrong_count_is_found(hub: HubDouble, sam: httpx2.AsyncClient) -> None:
     account = (await sam.get("/me")).json()["id"]
     await set_quota(hub, sam, artifact_bytes_max=100_000)
     await sam.post("/jobs", json=call(9_000))

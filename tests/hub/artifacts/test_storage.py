@@ -7,12 +7,10 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from sqlalchemy import create_engine, text
 
 from computepool.core.errors import Unavailable
 from computepool.hub import main as hub_main
 from computepool.hub.artifacts import garbage_collection
-from computepool.hub.db import dialect, schema
 from computepool.hub.db.tables import artifact_refs
 from computepool.hub.db.tables import artifacts as artifact_table
 from computepool.testing.clock import FakeClock
@@ -31,8 +29,7 @@ clock, hub = storing.clock, storing.hub
 async def info(client: httpx2.AsyncClient, digest: str) -> dict[str, object]:
     answer = await client.get(f"/artifacts/{digest}/info")
     assert answer.status_code == 200, answer.text
-    found: dict[str, object] = answer.json()
-    return found
+    return answer.json()
 
 
 async def test_files_are_kept_for_a_time_after_their_job(hub: HubDouble, clock: FakeClock) -> None:
@@ -116,7 +113,7 @@ async def test_what_is_kept_stays_until_it_is_released(hub: HubDouble, clock: Fa
     assert (await eve.put(f"/artifacts/{digest_of(held)}/keep", json={})).status_code == 404
     kept = await sam.put(f"/artifacts/{digest_of(held)}/keep", json={})
     assert (kept.status_code, kept.json()["kept_until_ms"]) == (200, None)
-    await sam.put(f"/artifacts/{digest_of(timed)}/keep", json={"for_s": 20 * 24 * 3600})
+    await sam.put(f"/artifacts/{digest_of(timed)}/keep", json={"duration_s": 20 * 24 * 3600})
     clock.advance(15 * DAY_MS)
     await garbage_collection.collect(hub.hub)
     assert stored(hub) == {digest_of(held), digest_of(timed)}
@@ -283,64 +280,24 @@ async def test_a_check_finds_bytes_that_are_missing_or_damaged(tmp_path: Path) -
         assert digest_of(gone) not in missing
 
 
-async def test_artifacts_of_before_are_read_where_they_lie(tmp_path: Path) -> None:
+async def test_artifacts_of_before_are_read_where_they_lie(tmp_path: Path, clock: FakeClock) -> None:
     """Once a file was called by its digest alone, and its row knew no place."""
-    data = some(100)
-    async with running_hub(tmp_path) as hub:
-        await upload(hub.admin, data)
-        [path] = (path for path in (tmp_path / "artifacts").rglob("*") if len(path.name) > 64)
-        path.rename(path.with_name(digest_of(data)))
+    removed, expired, lost = (some(100, number) for number in range(3))
+    async with running_hub(tmp_path, clock=clock, artifact_keep_s=KEEP_S) as hub:
+        for data in (removed, expired, lost):
+            await upload(hub.admin, data)
+        for path in [path for path in (tmp_path / "artifacts").rglob("*") if len(path.name) > 64]:
+            path.rename(path.with_name(path.name[:64]))
         await hub.hub.store.write(lambda tx: tx.connection.execute(artifact_table.update().values(place="")))
-        assert (await hub.admin.get(f"/artifacts/{digest_of(data)}")).content == data
-        assert hub_main.check(hub.hub.settings, deep=True) == []
-        await garbage_collection.erase_unnamed(hub.hub)
-        assert stored(hub) == {digest_of(data)}
-        assert (await hub.admin.delete(f"/artifacts/{digest_of(data)}")).status_code == 204
-        assert stored(hub) == set()
-
-
-@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
-async def test_a_pool_from_before_keeps_its_files_and_their_time_begins_with_the_upgrade(
-    request: pytest.FixtureRequest, tmp_path: Path, database: str, clock: FakeClock
-) -> None:
-    """Half a year old, of a job that ended then: nobody had said that anything would be taken away."""
-    url = request.getfixturevalue("postgres_url") if database == "postgresql" else ""
-    old, lost = some(100, 1), some(100, 2)
-    _fill_0003(
-        url or f"sqlite:///{tmp_path / 'hub.sqlite'}", [old, lost], at_ms=clock.now_ms() - 180 * DAY_MS
-    )
-    path = tmp_path / "artifacts" / digest_of(old)[:2] / digest_of(old)
-    path.parent.mkdir(parents=True)
-    path.write_bytes(old)
-    async with running_hub(tmp_path, database_url=url, clock=clock, artifact_keep_s=KEEP_S) as hub:
-        await garbage_collection.collect(hub.hub)
-        assert (await hub.admin.get(f"/artifacts/{digest_of(old)}")).content == old
-        await upload(hub.admin, lost)  # its bytes are gone, and come again
+        (tmp_path / "artifacts" / digest_of(lost)[:2] / digest_of(lost)).unlink()
+        assert (await hub.admin.get(f"/artifacts/{digest_of(removed)}")).content == removed
+        await upload(hub.admin, lost)
         assert (await hub.admin.get(f"/artifacts/{digest_of(lost)}")).content == lost
         assert hub_main.check(hub.hub.settings, deep=True) == []
+        await garbage_collection.erase_unnamed(hub.hub)
+        assert stored(hub) == {digest_of(removed), digest_of(expired), digest_of(lost)}
+        assert (await hub.admin.delete(f"/artifacts/{digest_of(removed)}")).status_code == 204
+        assert stored(hub) == {digest_of(expired), digest_of(lost)}
         clock.advance(KEEP_S * 1000 + DAY_MS)
         await garbage_collection.collect(hub.hub)
         assert stored(hub) == set()
-
-
-def _fill_0003(url: str, files: list[bytes], *, at_ms: int) -> None:
-    schema.migrate(url, to="0003")
-    engine = create_engine(dialect.postgres_url(url))
-    with engine.begin() as connection:
-        account = (
-            "INSERT INTO accounts (id, name, roles, created_at_ms) VALUES ('acc_1', 'ann', 'submitter', 1)"
-        )
-        connection.execute(text(account))
-        for data in files:
-            row = {"digest": digest_of(data), "size": len(data), "at": at_ms}
-            connection.execute(
-                text("INSERT INTO artifacts (digest, size, created_at_ms) VALUES (:digest, :size, :at)"), row
-            )
-            connection.execute(
-                text(
-                    "INSERT INTO artifact_refs (digest, account_id, job_id, role, name, created_at_ms) "
-                    "VALUES (:digest, 'acc_1', '', 'upload', '', :at)"
-                ),
-                row,
-            )
-    engine.dispose()

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx2
+
 from computepool.hub.db.tables import artifact_refs
 from computepool.hub.scheduling import leases
 from computepool.testing.clock import FakeClock
@@ -44,8 +46,7 @@ async def test_an_account_keeps_no_more_than_its_quota(hub: HubDouble) -> None:
     await upload(sam, some(4_000, 4))
 
 
-async def test_what_groups_keep_counts_as_files_do(hub: HubDouble) -> None:
-    sam = await hub.account("sam", "submitter")
+async def test_what_groups_keep_counts_as_files_do(hub: HubDouble, sam: httpx2.AsyncClient) -> None:
     group = (await sam.post("/groups", json={"name": "g", "kind": "group"})).json()["id"]
     keys = [{"key": f"k{number}", "meta": {"about": "x" * 988}} for number in range(3)]
     assert (await sam.post(f"/groups/{group}/keys", json={"keys": keys})).status_code == 200
@@ -62,8 +63,7 @@ async def test_what_groups_keep_counts_as_files_do(hub: HubDouble) -> None:
     assert (await sam.post("/groups", json={"name": "h", "kind": "group"})).status_code == 507
 
 
-async def test_a_quota_of_ones_own_counts_at_once(hub: HubDouble) -> None:
-    sam = await hub.account("sam", "submitter")
+async def test_a_quota_of_ones_own_counts_at_once(hub: HubDouble, sam: httpx2.AsyncClient) -> None:
     await set_quota(hub, sam, artifact_bytes_max=50, artifact_keep_s=60)
     assert (await put(sam, some(51))).status_code == 507
     await set_quota(hub, sam, artifact_bytes_max=20_000)
@@ -76,9 +76,8 @@ async def test_a_quota_of_ones_own_counts_at_once(hub: HubDouble) -> None:
     assert (await sam.post("/jobs", json=body())).status_code == 201
 
 
-async def test_uploads_that_are_not_whole_count_too(hub: HubDouble) -> None:
+async def test_uploads_that_are_not_whole_count_too(hub: HubDouble, sam: httpx2.AsyncClient) -> None:
     """Or an account could fill the disk with beginnings."""
-    sam = await hub.account("sam", "submitter")
     for number in range(4):
         assert (await put(sam, some(2_500, number), part=some(2_500, number)[:2_000])).status_code == 200
     assert (await sam.get("/storage")).json()["uploading_bytes"] == 8_000
@@ -166,8 +165,7 @@ async def test_beyond_the_reserve_a_node_is_refused_and_told_why(hub: HubDouble)
     assert (await put(node.client, some(6_000, 2))).status_code == 200, "it may be for olga's job"
 
 
-async def test_the_reserve_is_not_for_what_failed(hub: HubDouble) -> None:
-    sam = await hub.account("sam", "submitter")
+async def test_the_reserve_is_not_for_what_failed(hub: HubDouble, sam: httpx2.AsyncClient) -> None:
     node = await hub.node(cores=8)
     await upload(sam, some(9_000, 1))
     jobs = []
@@ -209,7 +207,7 @@ async def test_a_node_sends_only_what_a_job_of_its_could_bring(hub: HubDouble, c
     node = await hub.node()
     refused = await put(node.client, some(100))
     assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
-    assert "holds no job" in refused.json()["detail"]
+    assert "runs no job" in refused.json()["detail"]
     await submit(hub.admin)
     await node.take()
     clock.advance(3_600_000)

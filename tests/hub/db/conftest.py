@@ -54,13 +54,7 @@ def migrated_postgres_url(postgres_tables: Engine) -> str:
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest) -> str:
     name = {"sqlite": "sqlite_url", "postgresql": "migrated_postgres_url"}[request.param]
-    address: str = request.getfixturevalue(name)
-    return address
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
+    return request.getfixturevalue(name)
 
 
 @pytest.fixture

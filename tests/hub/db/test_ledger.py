@@ -78,7 +78,7 @@ def test_pages_follow_each_other_without_gap_or_overlap(history: Store) -> None:
     whole = history.read_now(lambda c: ledger_rows.statement(c, "ann", EVERYTHING, before=None, limit=100))
     before: int | None = None
     for start in range(0, len(whole) + 3, 3):
-        wanted = {"account_id": "ann", "wanted": EVERYTHING, "before": before, "limit": 3}
+        wanted = {"account_id": "ann", "filters": EVERYTHING, "before": before, "limit": 3}
         page = history.read_now(partial(ledger_rows.statement, **wanted))
         assert [row.seq for row in page] == [row.seq for row in whole[start : start + 3]]
         before = page[-1].seq if page else None

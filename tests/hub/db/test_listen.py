@@ -41,7 +41,7 @@ async def test_a_hub_hears_the_others_and_not_itself(
 ) -> None:
     mine, other = make_store(migrated_postgres_url), make_store(migrated_postgres_url)
     heard = Heard()
-    listener = Listener(migrated_postgres_url, hub_id=mine.hub_id, heard=heard)
+    listener = Listener(migrated_postgres_url, hub_id=mine.hub_id, receive=heard)
     listener.start()
     await heard.all_of("*")
     await mine.write(lambda tx: tx.touch("job:mine"))
@@ -57,7 +57,7 @@ async def test_a_hub_hears_the_others_and_not_itself(
 async def test_what_was_rolled_back_is_not_heard(migrated_postgres_url: str, make_store: MakeStore) -> None:
     store = make_store(migrated_postgres_url)
     heard = Heard()
-    listener = Listener(migrated_postgres_url, hub_id="another", heard=heard)
+    listener = Listener(migrated_postgres_url, hub_id="another", receive=heard)
     listener.start()
     await heard.all_of("*")
 
@@ -80,7 +80,7 @@ async def test_after_a_lost_connection_everything_is_looked_at(make_store: MakeS
         url = server.fresh_database()
         migrate(url)
         heard = Heard()
-        listener = Listener(url, hub_id="hub", heard=heard)
+        listener = Listener(url, hub_id="hub", receive=heard)
         listener.start()
         await heard.all_of("*")
         heard.topics.clear()
@@ -94,6 +94,6 @@ async def test_after_a_lost_connection_everything_is_looked_at(make_store: MakeS
 
 
 async def test_on_sqlite_there_is_nobody_to_hear(sqlite_url: str) -> None:
-    listener = Listener(sqlite_url, hub_id="hub", heard=lambda _: None)
+    listener = Listener(sqlite_url, hub_id="hub", receive=lambda _: None)
     listener.start()
     await listener.stop()

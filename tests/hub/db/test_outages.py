@@ -247,7 +247,7 @@ async def test_an_unreachable_server_is_said_to_everybody_at_once(clock: FakeClo
 # kill -9
 
 
-@pytest.mark.parametrize("crash_at", ["before_commit:3", ""])
+@pytest.mark.parametrize("crash_at", ["before_commit:3", pytest.param("", marks=pytest.mark.soak)])
 def test_what_was_acknowledged_survives_kill_9(url: str, crash_at: str) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", WRITE_UNTIL_DEAD, url],

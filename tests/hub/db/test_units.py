@@ -9,7 +9,6 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,21 +16,15 @@ import pytest
 from computepool.core.errors import Conflict
 from computepool.hub.db.session import Tx
 from computepool.hub.nodes import known_nodes
-from computepool.testing.clock import FakeClock
-from computepool.testing.hub import HubDouble, running_hub
+from computepool.testing.hub import HubDouble
+from tests.hub.fixtures import hub_fixture
 from tests.hub.groups.test_collector import register
 from tests.hub.groups.test_groups import make_group
 from tests.hub.money.test_holds import HOUR
 from tests.hub.settlement.test_verification import GRANT, answer, crowd
 from tests.hub.submitting import submit
 
-
-@pytest.fixture
-async def hub(tmp_path: Path) -> AsyncIterator[HubDouble]:
-    async with running_hub(
-        tmp_path, clock=FakeClock(), signup_grant=GRANT, tick_s=10_000, verify="adaptive"
-    ) as hub:
-        yield hub
+hub = hub_fixture(signup_grant=GRANT, tick_s=10_000, verify="adaptive")
 
 
 @asynccontextmanager

@@ -18,16 +18,14 @@ from tests.hub.submitting import COMMAND, submit
 async def register(client: httpx2.AsyncClient, group: str, *keys: str) -> dict[str, Any]:
     answer = await client.post(f"/groups/{group}/keys", json={"keys": [{"key": key} for key in keys]})
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    return answer.json()
 
 
 async def submit_keys(client: httpx2.AsyncClient, group: str, *keys: str) -> list[str]:
     sent = {"spec": COMMAND, "items": [{"key": key} for key in keys], "group_id": group}
     answer = await client.post("/jobs", json=sent)
     assert answer.status_code == 201, answer.text
-    ids: list[str] = answer.json()["job_ids"]
-    return ids
+    return answer.json()["job_ids"]
 
 
 async def report(client: httpx2.AsyncClient, group: str, *said: tuple[str, str]) -> list[str]:
@@ -40,8 +38,7 @@ async def report(client: httpx2.AsyncClient, group: str, *said: tuple[str, str])
 async def summary(client: httpx2.AsyncClient, group: str) -> dict[str, Any]:
     answer = await client.get(f"/groups/{group}/summary")
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    return answer.json()
 
 
 async def completions(hub: HubDouble, group: str) -> int:

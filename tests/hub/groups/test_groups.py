@@ -177,7 +177,7 @@ async def test_a_result_of_several_answers_says_how_many_whatever_was_sent_again
     for found in (results, items):
         told = {one["job_id"]: (one["bundled"], one["carried"]) for one in found}
         assert (told[jobs[0]], told[jobs[1]]) == ((2, 3), (3, 1))
-    again = await hub.admin.post(f"/jobs/{jobs[0]}/again", json={})
+    again = await hub.admin.post(f"/jobs/{jobs[0]}/resubmit", json={})
     assert again.status_code == 201, again.text
     row = await hub.hub.store.read(
         lambda connection: job_rows.get_job_full(connection, again.json()["job_ids"][0])

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
-import pytest
 
 from computepool.hub.artifacts import inline_cleanup
 from computepool.hub.main import check
-from computepool.testing.clock import FakeClock
-from computepool.testing.hub import HubDouble, running_hub
+from computepool.testing.hub import HubDouble
 from computepool.testing.node import NodeDouble
+from tests.hub.fixtures import BOTH, hub_fixture
 from tests.hub.submitting import submit
 
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def hub(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HubDouble]:
-    url = "" if request.param == "sqlite" else request.getfixturevalue("migrated_url")
-    limits = {"messages_max": 3, "message_max_bytes": 100, "messages_per_s": 5}
-    async with running_hub(tmp_path, database_url=url, clock=FakeClock(), verify="none", **limits) as hub:
-        yield hub
-        assert check(hub.hub.settings) == []
+hub = hub_fixture(on=BOTH, messages_max=3, message_max_bytes=100, messages_per_s=5)
 
 
 async def start(hub: HubDouble, **rest: Any) -> tuple[httpx2.AsyncClient, NodeDouble, str, str]:
@@ -77,7 +67,7 @@ async def test_a_job_that_is_begun_again_tells_everything_again(hub: HubDouble) 
     assert (await send(node, attempt_id, 2)).status_code == 409, "that attempt is over"
     hub.hub.clock.advance(120_000)  # type: ignore[attr-defined]
     node.sign_in()
-    hub.hub.jobs.queue.kick()
+    hub.hub.jobs.queue.wake()
     [grant] = await node.take()
     await send(node, grant.attempt_id, 1, '"a"')
     page = (await sam.get(f"/groups/{group}/messages")).json()

@@ -88,7 +88,7 @@ GET    /api/v1/jobs/{job_id}/logs         401  200  404  404  404  200  401  401
 GET    /api/v1/jobs/{job_id}/checkpoint   401  404  404  404  404  404  401  401  401  401  401
 GET    /api/v1/jobs/{job_id}/why          401  200  404  404  404  200  401  401  401  401  401
 POST   /api/v1/jobs/{job_id}/cancel       401  200  404  404  404  200  401  401  401  401  401
-POST   /api/v1/jobs/{job_id}/again        401  201  404  403  403  409  401  401  401  401  401
+POST   /api/v1/jobs/{job_id}/resubmit        401  201  404  403  403  409  401  401  401  401  401
 GET    /api/v1/queue                      401  200  200  200  200  200  401  401  401  401  401
 GET    /api/v1/jobs/{job_id}/usage        401  200  404  404  404  200  401  401  401  401  401
 GET    /api/v1/find                       401  200  404  404  404  200  401  401  401  401  401
@@ -108,10 +108,10 @@ GET    /api/v1/groups/{group_id}/drain    401  200  404  404  404  200  401  401
 POST   /api/v1/groups/{group_id}/keys     401  200  404  404  404  200  401  401  401  401  401
 POST   /api/v1/groups/{group_id}/reports  401  200  404  404  404  200  401  401  401  401  401
 POST   /api/v1/groups/{group_id}/return-home 401 200 404 404  404  200  401  401  401  401  401
-GET    /api/v1/homecomings/{group_id}     401  401  401  401  401  401  404  404  401  401  401
-GET    /api/v1/homecomings/{group_id}/items 401 401 401  401  401  401  404  404  401  401  401
-POST   /api/v1/homecomings/{group_id}/trouble 401 401 401 401 401  401  404  404  401  401  401
-POST   /api/v1/homecomings/{group_id}/arrival 401 401 401 401 401  401  404  404  401  401  401
+GET    /api/v1/result-deliveries/{group_id}     401  401  401  401  401  401  404  404  401  401  401
+GET    /api/v1/result-deliveries/{group_id}/items 401 401 401  401  401  401  404  404  401  401  401
+POST   /api/v1/result-deliveries/{group_id}/problem 401 401 401 401 401  401  404  404  401  401  401
+POST   /api/v1/result-deliveries/{group_id}/arrival 401 401 401 401 401  401  404  404  401  401  401
 GET    /api/v1/nodes                      401  200  200  200  200  200  401  401  401  401  401
 POST   /api/v1/nodes/codes                401  403  403  201  201  201  401  401  401  401  401
 GET    /api/v1/nodes/codes                401  403  403  200  200  200  401  401  401  401  401
@@ -254,9 +254,13 @@ def _signed_notice() -> dict[str, Any]:
     return {"content": notice, "headers": {"X-Razorpay-Signature": signature}}
 
 
+def _example(model: str) -> dict[str, Any]:
+    """The first one."""
+    return next(iter(examples.REQUESTS[model].values()))["value"]
+
+
 def _prices(cast: Cast) -> dict[str, Any]:
-    [example] = examples.PRICES.values()
-    return {**example["value"], "based_on": cast.hub.hub.money.market.table.version}
+    return {**_example("PricesRequest"), "based_on": cast.hub.hub.money.market.table.version}
 
 
 async def content(cast: Cast, method: str, path: str) -> dict[str, Any]:
@@ -282,10 +286,8 @@ async def content(cast: Cast, method: str, path: str) -> dict[str, Any]:
             "json": {"reports": [{"key": "k", "outcome": "failed"}]}
         },
         ("POST", "/api/v1/groups/{group_id}/return-home"): {"json": {}},
-        ("POST", "/api/v1/homecomings/{group_id}/trouble"): {"json": {"round": 1, "reason": "full"}},
-        ("POST", "/api/v1/homecomings/{group_id}/arrival"): {
-            "json": next(iter(examples.ARRIVAL.values()))["value"]
-        },
+        ("POST", "/api/v1/result-deliveries/{group_id}/problem"): {"json": {"round": 1, "reason": "full"}},
+        ("POST", "/api/v1/result-deliveries/{group_id}/arrival"): {"json": _example("ArrivalRequest")},
         ("POST", "/api/v1/nodes/{node_id}/review"): {"json": {"note": "look"}},
         ("POST", "/api/v1/nodes/{node_id}/state"): {"json": {"state": "paused"}},
         ("PUT", "/api/v1/artifacts/{digest}"): {"params": {"size": 17}, "content": b"what sam uploaded"},
@@ -301,23 +303,17 @@ async def content(cast: Cast, method: str, path: str) -> dict[str, Any]:
         ("POST", "/api/v1/payouts/{payout_id}/paid"): {"json": {"reference": f"utr{next(_numbers)}"}},
         ("POST", "/api/v1/payouts/{payout_id}/failed"): {"json": {"reason": "no"}},
         ("POST", "/api/v1/payouts/webhook/{provider}"): _signed_notice(),
-        ("POST", "/api/v1/nodes/rekey"): {"json": next(iter(examples.REKEY.values()))["value"]},
+        ("POST", "/api/v1/nodes/rekey"): {"json": _example("RekeyRequest")},
         ("POST", "/api/v1/next"): {"json": poll},
         ("POST", "/api/v1/heartbeat"): {"json": poll},
         ("POST", "/api/v1/logs"): {
             "json": {"chunks": [{"attempt_id": "none-1", "stream": "stdout", "text": "x"}]}
         },
         ("POST", "/api/v1/complete"): {"json": {"reports": [report], "signature": "A" * 86}},
-        ("POST", "/api/v1/checkpoint"): {"json": next(iter(examples.CHECKPOINT.values()))["value"]},
-        ("POST", "/api/v1/attempts/{attempt_id}/jobs"): {
-            "json": next(iter(examples.CHILDREN.values()))["value"]
-        },
-        ("POST", "/api/v1/attempts/{attempt_id}/groups"): {
-            "json": next(iter(examples.CHILD_GROUP.values()))["value"]
-        },
-        ("POST", "/api/v1/attempts/{attempt_id}/messages"): {
-            "json": next(iter(examples.MESSAGE.values()))["value"]
-        },
+        ("POST", "/api/v1/checkpoint"): {"json": _example("CheckpointReport")},
+        ("POST", "/api/v1/attempts/{attempt_id}/jobs"): {"json": _example("ChildrenRequest")},
+        ("POST", "/api/v1/attempts/{attempt_id}/groups"): {"json": _example("ChildGroupRequest")},
+        ("POST", "/api/v1/attempts/{attempt_id}/messages"): {"json": _example("MessageRequest")},
         ("POST", "/api/v1/hardware"): {"json": {"id": "m", "cpu": 1000, "signature": "A" * 86}},
     }
     if (method, path) == ("POST", "/signin"):
@@ -326,8 +322,7 @@ async def content(cast: Cast, method: str, path: str) -> dict[str, Any]:
         return {"json": {"code": await cast.signin_code()}}
     if (method, path) == ("POST", "/api/v1/nodes/register"):
         return {"json": await cast.registration()}
-    found: dict[str, Any] = made.get((method, path), {})
-    return found
+    return made.get((method, path), {})
 
 
 async def status_and_code(cast: Cast, caller: str, method: str, path: str) -> tuple[int, str | None]:

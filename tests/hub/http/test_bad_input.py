@@ -68,7 +68,7 @@ SUBMISSIONS = [
     needs("less", "ram_mb", 2**70),
     needs("valid integer", "ram_mb", 1.5),
     needs("less", "gpus", 65),
-    needs("pattern", "python", "2.7"),
+    needs("not a version of Python", "python", "2.7"),
     needs("pattern", "host", "a\x00b"),
     spec("Extra", "colour", colour="red"),
     spec("pattern", "name", name="tr\x00ue"),

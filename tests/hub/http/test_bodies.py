@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,21 @@ async def test_an_account_sends_so_many_values_a_second(tmp_path: Path) -> None:
         assert (await hub.admin.post("/groups", json=many)).status_code == 422
 
 
+@pytest.mark.parametrize("path", ["/jobs", "/groups", "/next", "/complete", "/logs"])
+async def test_no_byte_of_a_stranger_is_read(hub: HubDouble, path: str) -> None:
+    """By the shortcut and by the routes; tests/attacks/test_unknown_senders.py does the same to all of them over TCP."""
+    read: list[bytes] = []
+
+    async def sent() -> AsyncIterator[bytes]:
+        for part in [b"["] * 4:
+            read.append(part)
+            yield part
+
+    for headers in ({}, {"Authorization": "Bearer cp_0123456789abcdef_nobody"}):
+        answer = await hub.client().post(path, content=sent(), headers=headers)
+        assert (answer.status_code, read) == (401, [])
+
+
 async def test_a_caller_is_looked_up_once(hub: HubDouble, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     authenticator = hub.hub.identity.authenticator
@@ -105,4 +121,4 @@ async def test_what_cannot_be_counted_is_refused(tmp_path: Path, coding: str) ->
                 answer = await hub.admin.post(path, content=bomb, headers=kind)
             assert answer.status_code in (401, 403, 422), answer.text
             if answer.status_code == 422:
-                assert answer.json()["detail"] == "The body is not valid JSON: it has to be UTF-8."
+                assert answer.json()["detail"] == "The body is not valid JSON: it must be UTF-8."

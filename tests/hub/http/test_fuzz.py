@@ -60,7 +60,7 @@ class Target:
         self.admin = {"Authorization": f"Bearer {admin_key}"}
         self.node_key = Ed25519PrivateKey.generate()
         self._numbers = itertools.count()
-        self.asked: Counter[str] = Counter()
+        self.measurement: Counter[str] = Counter()
         self.granted: Counter[str] = Counter()
         self.session = _session()
         self.provider, self.lost = self.throwaway("provider"), self.throwaway()
@@ -174,8 +174,8 @@ def test_the_hub_answers_whatever_comes(case: Any, target: Target, caplog: pytes
             headers=target.headers(case.operation), excluded_checks=excluded, **options
         )
         target.granted[label] += 200 <= answer.status_code < 300
-        if target.asked[label] < BY_OTHERS:
-            target.asked[label] += 1
+        if target.measurement[label] < BY_OTHERS:
+            target.measurement[label] += 1
             for headers in target.others(case.operation):
                 case.call_and_validate(
                     headers=headers, excluded_checks=[*excluded, checks.ignored_auth], **options

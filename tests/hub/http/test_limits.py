@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import httpx2
+import pytest
+
+from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from tests.hub.cast import Cast, assemble
 from tests.hub.submitting import body, submit
@@ -54,3 +58,27 @@ async def test_the_queue_shows_job_ids_to_those_they_belong_to(hub: HubDouble) -
         [row] = [row for row in rows if row["node_id"] == cast.pias_node]
         assert row["jobs"] == seen
         assert row["leased"] + row["running"] == 1
+
+
+@pytest.mark.parametrize("path", ["/next", "/heartbeat"])
+async def test_a_node_that_restarts_again_and_again_writes_few_events(tmp_path: Path, path: str) -> None:
+    async with running_hub(tmp_path, clock=FakeClock(), arrivals_burst=3) as hub:
+        node = await hub.node()
+        for _ in range(2):
+            node.restart()
+            await node.poll(wait_ms=0, path=path)
+        node.restart()
+        async with untouched(hub):
+            for _ in range(50):
+                with pytest.raises(httpx2.HTTPStatusError, match="429"):
+                    await node.poll(wait_ms=0, path=path)
+        hub.hub.clock.advance(10_000)  # type: ignore[attr-defined]
+        await node.poll(wait_ms=0, path=path)
+        assert (await node.poll(wait_ms=0)).reregister is False, (
+            "whoever is here may poll as often as it likes"
+        )
+        hub.hub.clock.advance(10_000)  # type: ignore[attr-defined]
+        await node.poll(wait_ms=0, stopping=True)
+        with pytest.raises(httpx2.HTTPStatusError, match="429"):
+            await node.poll(wait_ms=0, stopping=True)
+        assert (await node.rekey()).status_code == 429

@@ -152,10 +152,8 @@ def test_every_body_has_examples_and_they_are_valid(document: dict[str, Any]) ->
 
 
 def test_a_submission_of_each_kind_is_shown() -> None:
-    assert {example["value"]["spec"]["kind"] for example in examples.SUBMIT.values()} == set(jobs.JobKind) - {
-        "class",
-        "session",
-    }
+    shown = examples.REQUESTS["SubmitRequest"].values()
+    assert {example["value"]["spec"]["kind"] for example in shown} == set(jobs.JobKind) - {"class", "session"}
 
 
 @pytest.mark.parametrize("name", list(examples.REPLIES))
@@ -188,11 +186,11 @@ async def test_the_hub_takes_its_own_examples(hub: HubDouble, document: dict[str
         ("submit_children", "example"): (404, "not_found"),  # the attempt
         ("create_child_group", "example"): (404, "not_found"),
         ("receive_message", "example"): (404, "not_found"),
-        ("report_trouble", "example"): (404, "not_found"),  # the home
+        ("report_delivery_problem", "example"): (404, "not_found"),  # the home
         ("report_arrival", "example"): (404, "not_found"),
         ("sign_in", "example"): (422, "bad_request"),  # the code
-        ("run_again", "example"): (409, "conflict"),  # the job is another account's
-        ("run_again", "at_todays_prices"): (409, "conflict"),
+        ("resubmit_job", "example"): (409, "conflict"),  # the job is another account's
+        ("resubmit_job", "at_todays_prices"): (409, "conflict"),
         ("review_node", "example"): (409, "conflict"),  # it is not banned
     }
     assert len(answers) >= 17

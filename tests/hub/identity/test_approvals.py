@@ -42,8 +42,7 @@ async def two(tmp_path: Path) -> AsyncIterator[Two]:
 async def given(two: Two, **fields: Any) -> dict[str, Any]:
     answer = await two.first.post("/credits/top-ups", json={"account": "ann", "amount": 5 * CREDIT, **fields})
     assert answer.status_code == 201, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    return answer.json()
 
 
 async def test_a_top_up_happens_when_another_administrator_agrees(two: Two) -> None:
@@ -52,7 +51,7 @@ async def test_a_top_up_happens_when_another_administrator_agrees(two: Two) -> N
     assert asked["approval_id"]
     assert await two.credits() == before
     [listed] = (await two.second.get("/approvals")).json()["approvals"]
-    assert (listed["id"], listed["kind"], listed["asked_by"]) == (asked["approval_id"], "top-up", "admin")
+    assert (listed["id"], listed["kind"], listed["requested_by"]) == (asked["approval_id"], "top-up", "admin")
     assert "5.00 credits" in listed["summary"]
     assert listed["can_approve"]
     assert not (await two.first.get("/approvals")).json()["approvals"][0]["can_approve"]
@@ -68,7 +67,7 @@ async def test_a_top_up_happens_when_another_administrator_agrees(two: Two) -> N
     actions = [
         event["action"] for event in (await two.first.get("/events", params={"limit": 500})).json()["events"]
     ]
-    assert {"approval.asked", "approval.approved", "credits.given"} <= set(actions)
+    assert {"approval.requested", "approval.approved", "credits.given"} <= set(actions)
 
 
 async def test_new_accounts_are_no_way_around_it(two: Two) -> None:
@@ -79,7 +78,7 @@ async def test_new_accounts_are_no_way_around_it(two: Two) -> None:
     eve = two.hub.client(key.json()["key"])
     assert (await eve.get("/credits")).json()["available"] == 0
     [listed] = (await two.second.get("/approvals")).json()["approvals"]
-    assert (listed["id"], listed["kind"], listed["asked_by"]) == (
+    assert (listed["id"], listed["kind"], listed["requested_by"]) == (
         made["approval_id"],
         "sign-up grant",
         "admin",

@@ -90,8 +90,7 @@ async def _receipt(hub: HubDouble) -> dict[str, Any]:
     await node.report(grant.attempt_id)
     answer = await hub.admin.get(f"/jobs/{job_id}/receipt")
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    return answer.json()
 
 
 async def test_it_rotates_by_itself_and_once_however_many_hubs_look(tmp_path: Path) -> None:

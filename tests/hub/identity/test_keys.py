@@ -55,8 +55,7 @@ async def scoped(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tupl
 async def made(client: Any, **fields: Any) -> dict[str, Any]:
     answer = await client.post("/keys", json={"name": "k", **fields})
     assert answer.status_code == 201, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    return answer.json()
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")

@@ -20,10 +20,12 @@ COOKIE = "computepool_session"
 SAME = {"Sec-Fetch-Site": "same-origin"}
 
 
-async def code_for(hub: HubDouble, client: httpx2.AsyncClient, *, life_s: float = 60) -> str:
+async def code_for(hub: HubDouble, client: httpx2.AsyncClient, *, lifetime_s: float = 60) -> str:
     account = (await client.get("/me")).json()["id"]
     code, _ = await hub.hub.store.write(
-        lambda tx: sign_in.issue_code(tx, take(hub.hub), purpose="signin", account_id=account, life_s=life_s)
+        lambda tx: sign_in.issue_code(
+            tx, take(hub.hub), purpose="signin", account_id=account, lifetime_s=lifetime_s
+        )
     )
     return code
 
@@ -73,7 +75,7 @@ async def test_one_code_signs_in_one_of_many_that_come_at_once(any_hub: HubDoubl
 
 
 async def test_an_expired_code_does_not_sign_in(hub: HubDouble) -> None:
-    code = await code_for(hub, hub.admin, life_s=-1)
+    code = await code_for(hub, hub.admin, lifetime_s=-1)
     assert (await hub.client().post("/signin", json={"code": code})).status_code == 422
 
 
@@ -185,7 +187,7 @@ async def test_signing_out_ends_the_session_wherever_its_cookie_was_copied_to(an
 
 async def test_a_session_ends_by_itself(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with running_hub(tmp_path, clock=clock, cookie_life_s=3600) as hub:
+    async with running_hub(tmp_path, clock=clock, cookie_lifetime_s=3600) as hub:
         client = await browser(hub)
         kept = hub.client()  # one that ignores how long the cookie says it lives
         kept.cookies.set(COOKIE, client.cookies[COOKIE])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -16,50 +13,26 @@ from computepool.core.money import ledger
 from computepool.core.money.money import CREDIT
 from computepool.core.money.pricing import charge_of
 from computepool.core.trust.verification import PPM
-from computepool.hub.main import check
 from computepool.hub.scheduling import leases
 from computepool.hub.settlement import after_commit
 from computepool.hub.settlement.verification import sampling
 from computepool.hub.snapshot import take
-from computepool.protocol.nodes.nodes import Grant
 from computepool.testing.clock import FakeClock
-from computepool.testing.hub import HubDouble, running_hub
+from computepool.testing.hub import HubDouble
 from computepool.testing.node import NodeDouble
 from tests.hub.cast import upload
+from tests.hub.fixtures import BOTH, hub_fixture
 from tests.hub.money.test_holds import CEILING, HOUR, PRICE, balance, purses
 from tests.hub.submitting import job, submit
+from tests.hub.working import crowd, others
+from tests.hub.working import granted as placed
 
 GRANT = 1_000 * CREDIT
 MINUTE = 60_000
 SAVES = HOUR | {"checkpoints": True, "moves": True}
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def hub(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HubDouble]:
-    url = "" if request.param == "sqlite" else request.getfixturevalue("migrated_url")
-    async with running_hub(
-        tmp_path, database_url=url, clock=FakeClock(), signup_grant=GRANT, tick_s=10_000, verify="none"
-    ) as hub:
-        yield hub
-        assert check(hub.hub.settings) == []
-
-
-async def crowd(hub: HubDouble, count: int) -> tuple[httpx2.AsyncClient, list[NodeDouble]]:
-    sam = await hub.account("sam", "submitter")
-    nodes = []
-    for number in range(count):
-        owner = await hub.account(f"owner{number}", "provider")
-        nodes.append(await hub.node(owner, name=f"node{number}"))
-    return sam, nodes
-
-
-async def placed(nodes: list[NodeDouble]) -> tuple[NodeDouble, Grant]:
-    async with asyncio.timeout(20):
-        while True:
-            for node in nodes:
-                node.sign_in()
-                if grants := (await node.poll(wait_ms=20)).grants:
-                    return node, grants[0]
+hub = hub_fixture(on=BOTH, signup_grant=GRANT, tick_s=10_000)
 
 
 def wait(hub: HubDouble, ms: int, *nodes: NodeDouble) -> None:
@@ -85,10 +58,6 @@ async def lost(hub: HubDouble, attempt_id: str) -> None:
         )
     )
     await after_commit.follow(hub.hub, effects)
-
-
-def others(nodes: list[NodeDouble], *but: NodeDouble) -> list[NodeDouble]:
-    return [node for node in nodes if node not in but]
 
 
 async def owner_of(sam: httpx2.AsyncClient, node: NodeDouble) -> str:
@@ -215,7 +184,7 @@ async def test_a_checkpoint_is_refused_or_shown(hub: HubDouble) -> None:
     assert (await sam.get(f"/artifacts/{file['digest']}")).content == b"three"
     assert (await stranger.client.get(f"/artifacts/{file['digest']}")).status_code == 404
     told = (await sam.get("/events", params={"job_id": job_id})).json()["events"]
-    assert [event["action"] for event in told].count("checkpoint.kept") == 1
+    assert [event["action"] for event in told].count("checkpoint.saved") == 1
     assert (await sam.post(f"/jobs/{job_id}/cancel")).status_code == 200
     assert (await sam.get(f"/artifacts/{file['digest']}")).status_code == 404, "nobody refers to it any more"
 
@@ -325,7 +294,7 @@ async def test_another_run_starts_from_nothing_at_another_owner(hub: HubDouble) 
     assert (done["verdict"], done["charge"]) == ("confirmed", sum(charges))
 
 
-async def test_nobody_is_struck_for_what_several_owners_made(hub: HubDouble) -> None:
+async def test_nobody_is_penalised_for_what_several_owners_made(hub: HubDouble) -> None:
     sam, nodes = await crowd(hub, 4)
     [job_id] = await submit(sam, spec=SAVES, verify="quorum:2")
     first, grant = await placed(nodes)
@@ -343,7 +312,7 @@ async def test_nobody_is_struck_for_what_several_owners_made(hub: HubDouble) -> 
     assert [try_["charge"] is None for try_ in done["tries"]] == [True, True, False, False]
     for node in (first, second):
         seen = (await sam.get(f"/nodes/{node.node_id}")).json()
-        assert seen["reputation"]["strikes"] == 0
+        assert seen["reputation"]["violation_count"] == 0
         assert await balance(hub, ledger.earn(seen["owner"])) == 0
 
 
@@ -373,9 +342,8 @@ async def test_who_is_little_known_does_not_hide_behind_who_is_well_known(
     assert verdicts == ["unchecked", None], "the second is not believed yet"
 
 
-async def test_a_node_cannot_move_a_job_that_does_not_move(hub: HubDouble) -> None:
+async def test_a_node_cannot_move_a_job_that_does_not_move(hub: HubDouble, sam: httpx2.AsyncClient) -> None:
     """Nor save for it: that is refused, counts against the node, and changes nothing about where the job may run."""
-    sam = await hub.account("sam", "submitter")
     good = await hub.node(await hub.account("mal", "provider"), name="good", tags=["eu"])
     evil = await hub.node(await hub.account("friend", "provider"), name="evil")
     needs = {"tags": ["eu"], "exclude_hosts": ["evil"]}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -13,23 +11,16 @@ from hypothesis import strategies as st
 
 from computepool.core.money.money import CREDIT
 from computepool.hub.jobs.running import child_rows
-from computepool.hub.main import check
-from computepool.testing.clock import FakeClock
-from computepool.testing.hub import HubDouble, running_hub
+from computepool.testing.hub import HubDouble
 from computepool.testing.node import NodeDouble
 from tests.hub.cast import upload
+from tests.hub.fixtures import BOTH, hub_fixture
 from tests.hub.submitting import COMMAND, job, submit
 
 HOUR = {"timeout_s": 3600.0}
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def hub(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HubDouble]:
-    url = "" if request.param == "sqlite" else request.getfixturevalue("migrated_url")
-    options = {"signup_grant": 1_000 * CREDIT, "tick_s": 10_000, "verify": "none", "dues_successes": 0}
-    async with running_hub(tmp_path, database_url=url, clock=FakeClock(), **options) as hub:
-        yield hub
-        assert check(hub.hub.settings) == []
+hub = hub_fixture(on=BOTH, signup_grant=1_000 * CREDIT, tick_s=10_000)
 
 
 class Parent:
@@ -83,6 +74,8 @@ async def test_a_running_job_submits_others_and_reads_their_results(hub: HubDoub
         (await job(sam, parent.job_id))["account_id"],
     )
     assert (await job(sam, parent.job_id))["children"] == [child]
+    listed = {one["id"]: one["parent_id"] for one in (await sam.get("/jobs")).json()["jobs"]}
+    assert listed == {child: parent.job_id, parent.job_id: None}
     assert (await sam.get("/find", params={"kind": "job", "word": "last"})).json()["id"] == parent.job_id
     [grant] = await node.take()
     await node.report(grant.attempt_id, result='"done"')
@@ -105,7 +98,7 @@ async def test_the_same_call_of_another_attempt_finds_the_jobs_of_the_first(hub:
     assert (await job(sam, child))["state"] != "cancelled", "the job is tried again, and its children wait"
     hub.hub.clock.advance(120_000)  # type: ignore[attr-defined]
     node.sign_in()
-    hub.hub.jobs.queue.kick()
+    hub.hub.jobs.queue.wake()
     grants = {grant.job_id: grant for grant in await node.take(2)}
     again = Parent(sam, node, parent.job_id, grants[parent.job_id].attempt_id)
     assert await again.submit_one() == child

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from computepool.testing.hub import HubDouble, running_hub
@@ -20,8 +21,7 @@ async def hub(tmp_path: Path) -> AsyncIterator[HubDouble]:
         yield running
 
 
-async def test_a_result_beyond_the_limit_is_the_jobs_failure(hub: HubDouble) -> None:
-    sam = await hub.account("sam", "submitter")
+async def test_a_result_beyond_the_limit_is_the_jobs_failure(hub: HubDouble, sam: httpx2.AsyncClient) -> None:
     node = await hub.node()
     for size, ended in ((MOST, "succeeded"), (MOST + 1, "failed")):
         [job_id] = await submit(sam)
@@ -38,8 +38,7 @@ async def test_a_result_beyond_the_limit_is_the_jobs_failure(hub: HubDouble) -> 
     assert (await sam.get(f"/nodes/{node.node_id}")).json()["consecutive_faults"] == 0
 
 
-async def test_files_may_be_larger(hub: HubDouble) -> None:
-    sam = await hub.account("sam", "submitter")
+async def test_files_may_be_larger(hub: HubDouble, sam: httpx2.AsyncClient) -> None:
     node = await hub.node()
     [job_id] = await submit(sam)
     [grant] = await node.take()

@@ -158,7 +158,7 @@ async def test_the_last_poll_of_a_node_hears_what_was_on_its_way_to_it(
     running = []
     if not parks:
         await submit(hub.admin)
-        hub.hub.jobs.queue.kick()
+        hub.hub.jobs.queue.wake()
         running = [{"attempt_id": grant.attempt_id} for grant in (await node.poll()).grants]
     await node.poll(wait_ms=0, claim=False)
     [job_id] = await submit(hub.admin)
@@ -166,7 +166,7 @@ async def test_the_last_poll_of_a_node_hears_what_was_on_its_way_to_it(
     slow = asyncio.create_task(hub.hub.store.write(lambda _: commits.wait(10)))  # the lease comes after it
     broken_off = asyncio.create_task(node.poll(wait_ms=10_000, running=running))
     await until(lambda: session.claims and (session.waiter is not None) is parks)
-    hub.hub.jobs.queue.kick()
+    hub.hub.jobs.queue.wake()
     await until(lambda: len(hub.hub.jobs.queue.backlog) == 0)
     last = asyncio.create_task(node.poll(wait_ms=0, claim=False))
     await until(lambda: not session.claims)
@@ -187,7 +187,7 @@ async def test_a_poll_that_was_broken_off_does_not_park_over_the_newer_one(hub: 
         await until(lambda: session.waiter is not None)
     assert (await broken_off).grants == []
     [job_id] = await submit(hub.admin)
-    hub.hub.jobs.queue.kick()
+    hub.hub.jobs.queue.wake()
     assert [grant.job_id for grant in (await newer).grants] == [job_id]
 
 
@@ -209,7 +209,7 @@ async def test_a_pause_while_a_node_arrives_is_not_missed(
     node.restart()
     assert (await node.poll(wait_ms=0)).state == "paused"
     [job_id] = await submit(hub.admin)
-    hub.hub.jobs.queue.kick()
+    hub.hub.jobs.queue.wake()
     assert (await node.poll(wait_ms=200)).grants == []
     assert await state(hub.admin, job_id) == "queued"
 
@@ -242,7 +242,7 @@ async def test_a_node_whose_arrival_fails_half_way_keeps_what_it_runs(
     async with running_hub(tmp_path) as hub:
         node.client = hub.client()
         node.sign_in()
-        node._told = False
+        node._introduced = False
 
         def away(*_: object) -> None:
             monkeypatch.undo()
@@ -265,7 +265,7 @@ async def test_a_hub_that_is_always_busy_finds_what_fell_out_of_its_memory(
         node = await hub.node()
         async with asyncio.timeout(10):
             while job_id not in {grant.job_id for grant in (await node.poll(wait_ms=0)).grants}:
-                hub.hub.jobs.queue.kick()
+                hub.hub.jobs.queue.wake()
                 await asyncio.sleep(0.01)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +14,14 @@ from computepool.hub.jobs.running import usage
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
+from tests.hub.fixtures import BOTH, hub_fixture
 from tests.hub.submitting import submit
 from tests.hub.working import got
 
 MINUTE_MS = 60_000
 
 
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def hub(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[HubDouble]:
-    url = request.getfixturevalue("migrated_url") if request.param == "postgresql" else ""
-    async with running_hub(tmp_path, clock=clock, database_url=url, usage_points_max=8) as running:
-        yield running
+hub = hub_fixture(on=BOTH, usage_points_max=8)
 
 
 def load(cpu: int, **more: Any) -> dict[str, Any]:
@@ -57,8 +48,7 @@ async def rows(hub: HubDouble) -> int:
 
 
 async def used(client: httpx2.AsyncClient, job_id: str) -> dict[str, Any]:
-    found: dict[str, Any] = await got(client, f"/jobs/{job_id}/usage")
-    return found
+    return await got(client, f"/jobs/{job_id}/usage")
 
 
 @pytest.mark.soak

@@ -245,9 +245,9 @@ async def test_jobs_are_found_by_name_kind_state_node_and_time(any_hub: HubDoubl
     assert await ids(sam, since_ms=now_ms + 60_000) == []
     assert set(await ids(sam, since_ms=now_ms - 600_000, until_ms=now_ms + 60_000)) == {done, keyed}
     listed = {job["id"]: job for job in (await got(admin, "/jobs"))["jobs"]}
-    assert (listed[done]["account_name"], listed[done]["can_again"]) == ("sam", False)
+    assert (listed[done]["account_name"], listed[done]["can_resubmit"]) == ("sam", False)
     mine = {job["id"]: job for job in (await got(sam, "/jobs"))["jobs"]}
-    assert (mine[done]["account_name"], mine[done]["can_again"]) == (None, True)
+    assert (mine[done]["account_name"], mine[done]["can_resubmit"]) == (None, True)
 
 
 # against a look at every row
@@ -311,9 +311,9 @@ def test_a_search_finds_what_a_look_at_every_row_finds(
             event["at_ms"] = at_ms
 
     told_store.write_now(write)
-    everything = partial(search_rows.growing_events, wanted=EventFilter(), after=0, limit=99, window=99)
+    everything = partial(search_rows.growing_events, filters=EventFilter(), after=0, limit=99, window=99)
     every = told_store.read_now(everything).rows
-    older = partial(search_rows.search_events, wanted=EventFilter(**want), limit=limit, window=window)
+    older = partial(search_rows.search_events, filters=EventFilter(**want), limit=limit, window=window)
     found: list[int] = []
     before: int | None = 2**62
     while before is not None:
@@ -324,7 +324,7 @@ def test_a_search_finds_what_a_look_at_every_row_finds(
     expected = [row.seq for row in every if wanted(row, want)]
     assert found == expected[::-1]
     grown: list[int] = []
-    younger = partial(search_rows.growing_events, wanted=EventFilter(**want), limit=limit, window=window)
+    younger = partial(search_rows.growing_events, filters=EventFilter(**want), limit=limit, window=window)
     after: int | None = 0
     while after is not None:
         page = told_store.read_now(partial(younger, after=after))

@@ -7,7 +7,6 @@ import csv
 import io
 import json
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from computepool.hub.money import credits as credit_service
 from computepool.hub.money.statements import earlier_id
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
+from tests.hub.fixtures import BOTH, hub_fixture
 from tests.hub.submitting import submit
 from tests.hub.untouched import untouched
 from tests.hub.working import HOUR, got, run_job
@@ -30,18 +30,7 @@ DAY_MS = 24 * 3600 * 1000
 PRICE, HOLD = 8 * CREDIT, 16 * CREDIT
 
 
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def hub(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> AsyncIterator[HubDouble]:
-    url = "" if request.param == "sqlite" else request.getfixturevalue("migrated_url")
-    grant = {"signup_grant": 100 * CREDIT, "tick_s": 10_000, "mature_s": 10_000}
-    async with running_hub(tmp_path, database_url=url, clock=clock, **grant) as hub:
-        yield hub
-        assert check(hub.hub.settings) == []
+hub = hub_fixture(on=BOTH, signup_grant=100 * CREDIT, tick_s=10_000, mature_s=10_000)
 
 
 # what an account has

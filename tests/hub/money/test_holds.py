@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,7 +15,6 @@ from computepool.core.money import ledger
 from computepool.core.money.money import CREDIT
 from computepool.core.money.pricing import charge_of
 from computepool.hub.db.session import Tx
-from computepool.hub.main import check
 from computepool.hub.money import booking
 from computepool.hub.money import credits as credits_service
 from computepool.hub.scheduling import dispatch
@@ -23,6 +22,7 @@ from computepool.protocol.nodes.nodes import CompleteRequest, signed_text
 from computepool.protocol.tokens import b64
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
+from tests.hub.fixtures import BOTH, hub_fixture
 from tests.hub.submitting import body, job, submit
 from tests.hub.untouched import untouched
 
@@ -33,14 +33,7 @@ PRICE = 8 * CREDIT
 CEILING = 2 * PRICE
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def hub(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HubDouble]:
-    url = "" if request.param == "sqlite" else request.getfixturevalue("migrated_url")
-    async with running_hub(
-        tmp_path, database_url=url, clock=FakeClock(), signup_grant=100 * CREDIT, tick_s=10_000
-    ) as hub:
-        yield hub
-        assert check(hub.hub.settings) == []
+hub = hub_fixture(on=BOTH, signup_grant=100 * CREDIT, tick_s=10_000)
 
 
 async def balance(hub: HubDouble, account: str) -> int:
@@ -120,8 +113,7 @@ async def test_attempts_of_one_lane_are_not_paid_for_the_same_time(hub: HubDoubl
     assert sorted(billed) == [0, 0, 0, 1_000, 9_000]
 
 
-async def test_nor_when_they_are_reported_one_by_one(hub: HubDouble) -> None:
-    sam = await hub.account("sam", "submitter")
+async def test_nor_when_they_are_reported_one_by_one(hub: HubDouble, sam: httpx2.AsyncClient) -> None:
     node = await hub.node(await hub.account("pia", "provider"), cores=1)
     spec = {"timeout_s": 60}
     await submit(sam, spec=spec)
@@ -285,8 +277,7 @@ async def test_earnings_are_spent_last_and_come_back_first(hub: HubDouble) -> No
     assert await balance(hub, ledger.user(account)) == 100 * CREDIT
 
 
-async def test_an_account_has_a_limit_for_a_day(hub: HubDouble) -> None:
-    sam = await hub.account("sam", "submitter")
+async def test_an_account_has_a_limit_for_a_day(hub: HubDouble, sam: httpx2.AsyncClient) -> None:
     quota = {"jobs_open_max": None, "spend_per_day_max": 40 * CREDIT}
     assert (await hub.admin.put(f"/accounts/{await me(sam)}/quotas", json=quota)).status_code == 200
     [first, _] = await submit(sam, items=2, spec=HOUR)
@@ -302,8 +293,7 @@ async def test_an_account_has_a_limit_for_a_day(hub: HubDouble) -> None:
     assert (await sam.post("/jobs", json=body(spec=HOUR))).status_code == 201
 
 
-async def test_what_was_refused_does_not_count_for_the_day(hub: HubDouble) -> None:
-    sam = await hub.account("sam", "submitter")
+async def test_what_was_refused_does_not_count_for_the_day(hub: HubDouble, sam: httpx2.AsyncClient) -> None:
     await hub.admin.put(f"/accounts/{await me(sam)}/quotas", json={"spend_per_day_max": 150 * CREDIT})
     for _ in range(3):
         poor = await sam.post("/jobs", json=body(items=8, spec=HOUR))
@@ -311,8 +301,7 @@ async def test_what_was_refused_does_not_count_for_the_day(hub: HubDouble) -> No
     assert (await sam.post("/jobs", json=body(items=6, spec=HOUR))).status_code == 201
 
 
-async def test_jobs_of_other_days_do_not_count(hub: HubDouble) -> None:
-    sam = await hub.account("sam", "submitter")
+async def test_jobs_of_other_days_do_not_count(hub: HubDouble, sam: httpx2.AsyncClient) -> None:
     quota = {"spend_per_day_max": CEILING}
     await hub.admin.put(f"/accounts/{await me(sam)}/quotas", json=quota)
     await submit(sam, spec=HOUR)
@@ -330,8 +319,7 @@ async def test_an_amount_is_a_whole_number(hub: HubDouble, subtests: pytest.Subt
             assert (answer.status_code, answer.json()["field"]) == (422, field)
 
 
-async def test_a_ceiling_below_every_price_waits_and_says_so(hub: HubDouble) -> None:
-    sam = await hub.account("sam", "submitter")
+async def test_a_ceiling_below_every_price_waits_and_says_so(hub: HubDouble, sam: httpx2.AsyncClient) -> None:
     node = await hub.node(await hub.account("pia", "provider"))
     [job_id] = await submit(sam, max_price=1)
     assert not (await node.poll(wait_ms=50)).grants

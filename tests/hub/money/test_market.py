@@ -22,6 +22,7 @@ from computepool.hub.money.market import spot_prices
 from computepool.hub.money.market.rows import Count
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
+from tests.hub.fixtures import BOTH, hub_fixture
 from tests.hub.submitting import job, submit
 
 #: Ticks come only when a test says so, and nobody is taken for lost meanwhile.
@@ -32,12 +33,7 @@ REFERENCE = 5_600_000  # 10 × 0.8 × 0.7
 HOUR_MS = 3_600_000
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def pool(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HubDouble]:
-    url = "" if request.param == "sqlite" else request.getfixturevalue("migrated_url")
-    async with running_hub(tmp_path, database_url=url, clock=FakeClock(), **QUIET) as hub:
-        yield hub
-        assert check(hub.hub.settings) == []
+pool = hub_fixture(on=BOTH, **QUIET)
 
 
 async def tick(*hubs: HubDouble, times: int = 1) -> None:
@@ -50,10 +46,9 @@ async def tick(*hubs: HubDouble, times: int = 1) -> None:
 async def zone_of(hub: HubDouble, zone: Zone = CPU) -> dict[str, Any]:
     answer = await hub.admin.get("/market")
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = next(
+    return next(
         seen for seen in answer.json()["zones"] if (seen["tier"], seen["region"]) == (zone.tier, zone.region)
     )
-    return found
 
 
 async def recorded(hub: HubDouble) -> list[Any]:
@@ -143,7 +138,7 @@ async def test_a_job_starts_when_the_price_falls_to_its_ceiling(pool: HubDouble)
         "Waiting: it pays at most 5.00/h, and the price is 5.60/h in cpu/in; with --max-price 5.60 it could start now on 1 node."
     )
     await tick(pool, times=3)  # 5 % each
-    pool.hub.jobs.queue.kick()
+    pool.hub.jobs.queue.wake()
     node.sign_in()
     [grant] = await node.take()
     assert grant.job_id == job_id
@@ -211,8 +206,7 @@ def _row(zone: Zone, at: int, *, price: int, capacity: int = 1, demand: int = 0)
 async def history(hub: HubDouble, **params: Any) -> dict[str, Any]:
     answer = await hub.admin.get("/market/history", params={"tier": "cpu", "region": "in", **params})
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    return answer.json()
 
 
 async def test_history_is_in_steps_with_their_lowest_and_highest(pool: HubDouble) -> None:

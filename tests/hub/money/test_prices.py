@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,20 +12,15 @@ import pytest
 
 from computepool.core.money.money import CREDIT
 from computepool.core.money.pricing import Economy, first_table
-from computepool.hub.main import check
-from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
+from tests.hub.fixtures import hub_fixture
 from tests.hub.submitting import submit
 from tests.hub.untouched import untouched
 
 EDITED = ("base", "tiers", "regions", "fee_ppm", "spot_range", "payout_min")
 
 
-@pytest.fixture
-async def hub(tmp_path: Path) -> AsyncIterator[HubDouble]:
-    async with running_hub(tmp_path, clock=FakeClock(), tick_s=10_000) as hub:
-        yield hub
-        assert check(hub.hub.settings) == []
+hub = hub_fixture(tick_s=10_000)
 
 
 async def edited(client: httpx2.AsyncClient, **changes: Any) -> dict[str, Any]:
@@ -35,8 +29,7 @@ async def edited(client: httpx2.AsyncClient, **changes: Any) -> dict[str, Any]:
     return {name: table[name] for name in EDITED} | {"based_on": table["version"]} | changes
 
 
-async def test_the_first_table_is_the_designs(hub: HubDouble) -> None:
-    sam = await hub.account("sam", "submitter")
+async def test_the_first_table_is_the_designs(hub: HubDouble, sam: httpx2.AsyncClient) -> None:
     table = (await sam.get("/prices")).json()
     assert (table["version"], table["economy"], table["base"]) == (1, "market", 10 * CREDIT)
     assert (table["fee_ppm"], table["payout_min"], table["spot_range"]) == (200_000, 500 * CREDIT, 4)

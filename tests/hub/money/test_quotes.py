@@ -2,43 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
 from computepool.core.money.money import AMOUNT_MAX, CREDIT
-from computepool.hub.main import check
 from computepool.hub.submission import quote_messages
 from computepool.protocol.jobs.jobs import JobSpec, spec_digest
 from computepool.protocol.money.credits import Estimate, QuoteRequest, QuoteView
 from computepool.testing.clock import FakeClock
-from computepool.testing.hub import HubDouble, running_hub
+from computepool.testing.hub import HubDouble
+from tests.hub.fixtures import hub_fixture
 from tests.hub.submitting import COMMAND, body, submit
 from tests.hub.untouched import untouched
 
 GPU = {"name": "RTX 4090", "tier": "rtx-4090", "vram_mb": 24_000}
 
 
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-async def hub(tmp_path: Path, clock: FakeClock) -> AsyncIterator[HubDouble]:
-    async with running_hub(tmp_path, clock=clock, signup_grant=100 * CREDIT, tick_s=10_000) as hub:
-        yield hub
-        assert check(hub.hub.settings) == []
+hub = hub_fixture(signup_grant=100 * CREDIT, tick_s=10_000)
 
 
 async def quoted(client: httpx2.AsyncClient, **request: Any) -> dict[str, Any]:
     answer = await client.post("/quotes", json=request)
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    return answer.json()
 
 
 async def test_price_most_and_balance(
@@ -54,7 +42,7 @@ async def test_price_most_and_balance(
         48 * CREDIT,
     )
     assert (seen["available"], seen["affordable"], seen["missing"]) == (100 * CREDIT, True, 0)
-    assert (seen["nodes"], seen["nodes_now"], seen["nodes_able"], seen["nodes_too_dear"]) == (2, 2, 2, 0)
+    assert (seen["nodes"], seen["nodes_now"], seen["nodes_able"], seen["nodes_too_expensive"]) == (2, 2, 2, 0)
     assert (seen["earns_low"], seen["earns_high"], seen["earns_run"]) == (4_480_000, 6_400_000, None)
     assert [(z["region"], z["price"], z["nodes_now"]) for z in seen["zones"]] == [
         ("in", 5_600_000, 1),
@@ -65,12 +53,12 @@ async def test_price_most_and_balance(
         "2 nodes would take it now, 2 nodes of 2 could run it.",
         "The price now is 5.60 to 8.00 credits per hour for each job; once a job is placed, its price stays.",
         (
-            "It pays at most 16.00 per hour (about twice the highest price it could meet now): 16.00 credits for"
-            " each of 3 jobs, 48.00 in all, are set aside for a run of 60 min, and what is not used comes back."
+            "It pays at most 16.00 per hour (about twice the highest price it could meet now). 16.00 credits for"
+            " each of 3 jobs, 48.00 in all, are put on hold for a run of 60 min; what is not used is refunded."
         ),
         "You have 100.00 credits to spend: enough.",
         "Expected start of the first: at once.",
-        "Expected finish of the first: unknown: you have run nothing like it yet.",
+        "Expected finish of the first: unknown (you have run nothing like it yet).",
         "The node's owner would earn 4.48 to 6.40 credits per hour, after the fee.",
     ]
 
@@ -125,13 +113,13 @@ async def test_a_ceiling_below_the_price_is_said(
 ) -> None:
     await hub.node(pia)
     seen = await quoted(sam, max_price=7 * CREDIT)
-    assert (seen["nodes_now"], seen["nodes_able"], seen["nodes_too_dear"]) == (0, 1, 1)
+    assert (seen["nodes_now"], seen["nodes_able"], seen["nodes_too_expensive"]) == (0, 1, 1)
     assert (seen["price_low"], seen["max_price"], seen["start"]["p50_ms"]) == (8 * CREDIT, 7 * CREDIT, None)
     assert (
         seen["sentences"][0]
         == "No node would take it now, 1 node of 1 could run it; 1 of them not at this price."
     )
-    assert seen["start"]["text"] == "Unknown: no node that could run it agrees on the price."
+    assert seen["start"]["text"] == "Unknown: no node that could run it accepts the price."
     exact = await quoted(sam, max_price=8 * CREDIT)
     assert exact["nodes_now"] == 1
 
@@ -142,7 +130,7 @@ async def test_ones_own_node_costs_nothing(hub: HubDouble) -> None:
     seen = await quoted(both, max_price=0)
     assert (seen["price_low"], seen["price_high"], seen["hold_total"], seen["nodes_now"]) == (0, 0, 0, 1)
     assert seen["earns_high"] is None
-    assert {"Free on your own node.", "Nothing is set aside."} <= set(seen["sentences"])
+    assert {"Free on your own node.", "Nothing is put on hold."} <= set(seen["sentences"])
     seen = await quoted(both)
     assert seen["hold_total"] == 16 * CREDIT
     assert "Free on your own node (at most 16.00 reserved if others run it)." in seen["sentences"]
@@ -160,7 +148,7 @@ async def test_without_a_node_everything_unknown_is_called_so(
     await hub.node()
     unable = await quoted(sam, needs={"cores": 64})
     assert (unable["nodes"], unable["nodes_able"]) == (1, 0)
-    assert unable["start"]["text"] == "Unknown: no connected node could run it."
+    assert unable["start"]["text"] == "Unknown: no connected node can run it."
 
 
 async def test_run_time_from_history(
@@ -280,9 +268,9 @@ async def test_one_way_to_check_and_words_for_it(sam: httpx2.AsyncClient) -> Non
 @pytest.mark.parametrize(
     ("runs", "said"),
     [
-        (1, "for a run of 60 min,"),
-        (2, "for the run and one check of its result, 60 min each,"),
-        (4, "for the run and 3 checks of its result, 60 min each,"),
+        (1, "for a run of 60 min;"),
+        (2, "for the run and one check of its result, 60 min each;"),
+        (4, "for the run and 3 checks of its result, 60 min each;"),
     ],
 )
 def test_what_the_money_set_aside_is_for(runs: int, said: str) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import httpx2
@@ -18,24 +17,18 @@ from pydantic import ValidationError
 
 from computepool.cli.job import receipt_check
 from computepool.core.money.money import CREDIT
-from computepool.hub.main import check
 from computepool.hub.money import credits as credit_service
 from computepool.protocol.money.receipts import canonical
 from computepool.protocol.tokens import b64, public_text
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
+from tests.hub.fixtures import BOTH, hub_fixture
 from tests.hub.submitting import submit
 
 Document = dict[str, Any]
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def hub(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HubDouble]:
-    url = "" if request.param == "sqlite" else request.getfixturevalue("migrated_url")
-    chosen = {"tick_s": 10_000, "signup_grant": 100 * CREDIT}
-    async with running_hub(tmp_path, database_url=url, clock=FakeClock(), **chosen) as hub:
-        yield hub
-        assert check(hub.hub.settings) == []
+hub = hub_fixture(on=BOTH, tick_s=10_000, signup_grant=100 * CREDIT)
 
 
 async def settled(
@@ -55,13 +48,11 @@ async def settled(
 async def receipt_of(client: httpx2.AsyncClient, job_id: str) -> Document:
     answer = await client.get(f"/jobs/{job_id}/receipt")
     assert answer.status_code == 200, answer.text
-    found: Document = answer.json()
-    return found
+    return answer.json()
 
 
 async def keys(hub: HubDouble) -> dict[str, str]:
-    found: dict[str, str] = (await hub.client().get("/hub/keys")).json()["keys"]
-    return found
+    return (await hub.client().get("/hub/keys")).json()["keys"]
 
 
 async def test_a_receipt_holds_and_says_so(hub: HubDouble) -> None:

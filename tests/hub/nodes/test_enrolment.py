@@ -86,8 +86,8 @@ async def test_a_lost_answer_does_not_use_a_code_twice(hub: HubDouble) -> None:
 
 async def test_a_join_code_ends_by_its_time_by_its_owner_and_with_a_revoked_node(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with running_hub(tmp_path, clock=clock, join_code_life_s=100, join_code_hosts=5) as hub:
-        late = (await hub.admin.post("/nodes/codes", json={"hosts": 5, "life_s": 10_000})).json()
+    async with running_hub(tmp_path, clock=clock, join_code_lifetime_s=100, join_code_hosts=5) as hub:
+        late = (await hub.admin.post("/nodes/codes", json={"hosts": 5, "lifetime_s": 10_000})).json()
         assert late["expires_at_ms"] <= clock.now_ms() + 100_000  # no longer than the hub lets it
         clock.advance(100_001)
         assert await joining(hub, late["code"]) == 422
@@ -120,7 +120,8 @@ async def test_a_join_code_is_for_nothing_else_and_kept_as_a_hash(hub: HubDouble
 async def test_a_node_hears_from_which_address_it_is_seen(hub: HubDouble, address: str) -> None:
     """So that its jobs are kept from the owner's router; a caller without an address hears nothing."""
     node = await hub.node()
-    assert (await node.poll(wait_ms=0)).seen_from == "127.0.0.1"
+    for path in ("/next", "/heartbeat"):
+        assert (await node.poll(wait_ms=0, path=path)).seen_from == "127.0.0.1"
     node.client._transport = httpx2.ASGITransport(hub.app, client=(address, 1))
     assert (await node.poll(wait_ms=0)).seen_from == address
     node.client._transport = httpx2.ASGITransport(hub.app, client=("testclient", 1))

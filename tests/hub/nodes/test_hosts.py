@@ -21,7 +21,7 @@ async def impostor(hub: HubDouble, name: str = "studio", *, owner: str = "mal") 
 
 async def rename(node: NodeDouble, name: str) -> None:
     node.profile = node.profile.model_copy(update={"name": name})
-    node._told = False
+    node._introduced = False
     await node.poll(wait_ms=0)
 
 
@@ -155,11 +155,11 @@ async def test_again_and_a_repeated_request_mean_the_same_host(hub: HubDouble) -
     first = await sam.post("/jobs", json=sent, headers=key)
     [job_id] = first.json()["job_ids"]
     await hub.node(sam, name="studio")
-    again = (await sam.post(f"/jobs/{job_id}/again")).json()["job_ids"][0]
+    again = (await sam.post(f"/jobs/{job_id}/resubmit")).json()["job_ids"][0]
     assert (await job(sam, again))["spec"]["needs"]["host"] == theirs.node_id
     (await hub.admin.post(f"/nodes/{theirs.node_id}/revoke")).raise_for_status()
     assert (await sam.post("/jobs", json=sent, headers=key)).json() == first.json()
-    assert (await sam.post(f"/jobs/{job_id}/again")).status_code == 422, "that host is gone"
+    assert (await sam.post(f"/jobs/{job_id}/resubmit")).status_code == 422, "that host is gone"
 
 
 async def test_a_repeated_request_is_answered_when_its_host_is_gone(hub: HubDouble) -> None:

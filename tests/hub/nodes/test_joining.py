@@ -21,8 +21,7 @@ STEPS = ["code", "poll", "sandbox", "hardware", "ready", "job"]
 async def code_of(client: httpx2.AsyncClient, **fields: Any) -> dict[str, Any]:
     answer = await client.post("/nodes/codes", json=fields)
     assert answer.status_code == 201, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    return answer.json()
 
 
 def states(status: dict[str, Any]) -> dict[str, str]:

@@ -29,7 +29,7 @@ async def beat(node: NodeDouble) -> int:
 def with_key(node: NodeDouble, key: Ed25519PrivateKey, hub: HubDouble) -> NodeDouble:
     other = NodeDouble(hub.client(), node.clock)
     other.node_id, other.key, other.boot_id, other.holding = node.node_id, key, node.boot_id, node.holding
-    other._told = True
+    other._introduced = True
     other.sign_in()
     return other
 

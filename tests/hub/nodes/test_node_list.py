@@ -95,8 +95,7 @@ async def test_what_is_said_of_one_node(hub: HubDouble) -> None:
     assert await names(sam, state="revoked") == ["attic"]
 
 
-async def test_an_unknown_account_in_a_rule_names_its_field(hub: HubDouble) -> None:
-    pia = await hub.account("pia", "provider")
+async def test_an_unknown_account_in_a_rule_names_its_field(hub: HubDouble, pia: httpx2.AsyncClient) -> None:
     node = await hub.node(pia)
     refused = await pia.put(f"/nodes/{node.node_id}/rules", json={"deny_submitters": ["nobody"]})
     assert refused.status_code == 404

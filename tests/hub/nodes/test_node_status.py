@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import httpx2
 import pytest
 
@@ -12,8 +9,9 @@ from computepool.core.money.money import CREDIT
 from computepool.hub.nodes import own_node
 from computepool.hub.scheduling import housekeeping
 from computepool.testing.clock import FakeClock
-from computepool.testing.hub import HubDouble, running_hub
+from computepool.testing.hub import HubDouble
 from computepool.testing.node import NodeDouble
+from tests.hub.fixtures import hub_fixture
 from tests.hub.submitting import submit
 from tests.hub.working import got
 
@@ -22,10 +20,7 @@ SUSPECT_MS = 2 * POLL_MS + 10_000
 LEASE_MS = 60_000
 
 
-@pytest.fixture
-async def pool(tmp_path: Path) -> AsyncIterator[HubDouble]:
-    async with running_hub(tmp_path, clock=FakeClock(), tick_s=1_000) as hub:
-        yield hub
+pool = hub_fixture(tick_s=1_000)
 
 
 def pass_time(hub: HubDouble, ms: int) -> None:

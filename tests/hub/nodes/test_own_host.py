@@ -66,7 +66,7 @@ async def test_a_job_on_ones_own_host_costs_nothing_whatever_becomes_of_it(hub: 
     assert (await job(bob, job_id))["reason"] == "host_not_reached"
     assert (await theirs.poll(wait_ms=0)).grants == []
 
-    [again] = (await bob.post(f"/jobs/{job_id}/again", json={"terms": "today"})).json()["job_ids"]
+    [again] = (await bob.post(f"/jobs/{job_id}/resubmit", json={"terms": "today"})).json()["job_ids"]
     [grant] = await mine.take()
     hub.hub.clock.advance(60_000)  # type: ignore[attr-defined]
     assert (await saved(mine, grant.attempt_id, b"half", last=True))["kept"]

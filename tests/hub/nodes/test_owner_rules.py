@@ -10,8 +10,8 @@ import pytest
 
 from computepool.core.placement.rules import Demand, Rules
 from computepool.hub.nodes import nodes
-from computepool.hub.nodes.owner import owner_rules
-from computepool.protocol.jobs.jobs import Needs, asked
+from computepool.hub.scheduling import node_poll
+from computepool.protocol.jobs.jobs import Needs, requirements_of
 from computepool.protocol.nodes.rules import NO_RULES, NodeRules, rules_digest
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
@@ -26,18 +26,16 @@ async def people(hub: HubDouble, **profile: Any) -> tuple[httpx2.AsyncClient, ht
 async def put(client: httpx2.AsyncClient, node: NodeDouble, **rules: Any) -> dict[str, Any]:
     answer = await client.put(f"/nodes/{node.node_id}/rules", json=rules)
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    return answer.json()
 
 
 async def why(client: httpx2.AsyncClient, job_id: str) -> dict[str, Any]:
-    found: dict[str, Any] = (await client.get(f"/jobs/{job_id}/why")).json()
-    return found
+    return (await client.get(f"/jobs/{job_id}/why")).json()
 
 
 async def starts(hub: HubDouble, node: NodeDouble) -> list[str]:
     """The jobs that the node is given when it asks."""
-    hub.hub.jobs.queue.kick()
+    hub.hub.jobs.queue.wake()
     for _ in range(3):
         grants = (await node.poll(wait_ms=50)).grants
         for grant in grants:
@@ -204,14 +202,16 @@ async def test_rules_outlive_the_hubs_memory_and_reach_other_hubs(hub: HubDouble
     fleet.set_rules(node.node_id, Rules())
     await nodes.reconcile(hub.hub, node.node_id)
     assert fleet.rulebook.ruled == 1
-    await owner_rules.refresh(hub.hub, node.node_id)
+    session = hub.hub.nodes.registry.get(node.node_id)
+    assert session is not None
+    await node_poll.refresh(hub.hub, session)
     assert await starts(hub, node) == []
 
 
 @pytest.mark.soak
 async def test_a_lane_is_not_filled_up_against_a_new_rule(tmp_path: Path) -> None:
     """Short jobs share a reservation that is filled up without being placed anew; rules must hold there too."""
-    async with running_hub(tmp_path, dues_successes=0, lane_depth_max=4) as hub:
+    async with running_hub(tmp_path, newcomer_jobs=0, lane_depth_max=4) as hub:
         sam, pia, node = await people(hub, cores=1)
         await submit(sam, items=60)
         held: dict[str, None] = {}
@@ -234,7 +234,7 @@ async def test_a_lane_is_not_filled_up_against_a_new_rule(tmp_path: Path) -> Non
     ("denied", "label"), [("mining", "MINING"), ("Mining", "mining"), ("mining", "mining")]
 )
 def test_a_label_is_the_same_however_it_is_written(denied: str, label: str) -> None:
-    wanted = asked(Needs(), net=[], labels=[label], timeout_s=60)
+    wanted = requirements_of(Needs(), net=[], labels=[label], timeout_s=60)
     demand = Demand(account="a", labels=wanted.labels)
     assert not NodeRules(deny_labels=[denied]).rules().admits("label", demand)
     assert NodeRules(allow_labels=[denied]).rules().admits("label", demand)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,11 @@ import pytest
 
 from computepool.core.money.money import AMOUNT_MAX, CREDIT
 from computepool.core.money.pricing import Zone
-from computepool.hub.main import check
 from computepool.hub.money.market import spot_prices
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
+from tests.hub.fixtures import hub_fixture
 from tests.hub.submitting import state, submit
 from tests.hub.untouched import untouched
 
@@ -28,11 +27,7 @@ NET = 4_480_000
 DAY_MS = 24 * 3_600_000
 
 
-@pytest.fixture
-async def pool(tmp_path: Path) -> AsyncIterator[HubDouble]:
-    async with running_hub(tmp_path, clock=FakeClock(), **QUIET) as hub:
-        yield hub
-        assert check(hub.hub.settings) == []
+pool = hub_fixture(**QUIET)
 
 
 async def people(hub: HubDouble) -> tuple[httpx2.AsyncClient, httpx2.AsyncClient, NodeDouble]:
@@ -43,8 +38,7 @@ async def people(hub: HubDouble) -> tuple[httpx2.AsyncClient, httpx2.AsyncClient
 async def put(client: httpx2.AsyncClient, path: str, floor: object) -> dict[str, Any]:
     answer = await client.put(path, json={"floor": floor})
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    return answer.json()
 
 
 def held(hub: HubDouble, node: NodeDouble) -> int | None:
@@ -56,7 +50,7 @@ def held(hub: HubDouble, node: NodeDouble) -> int | None:
 
 
 async def stays_away(hub: HubDouble, node: NodeDouble) -> bool:
-    hub.hub.jobs.queue.kick()
+    hub.hub.jobs.queue.wake()
     return not any([(await node.poll(wait_ms=50)).grants for _ in range(3)])
 
 
@@ -261,8 +255,7 @@ async def test_the_same_floors_make_the_depth(pool: HubDouble) -> None:
 async def earnings(client: httpx2.AsyncClient, node: NodeDouble) -> dict[str, Any]:
     answer = await client.get(f"/nodes/{node.node_id}/earnings")
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    return answer.json()
 
 
 @pytest.mark.soak

@@ -37,8 +37,7 @@ async def leave(hub: HubDouble, hours: int) -> None:
 
 
 async def shown(hub: HubDouble, node: NodeDouble) -> dict[str, Any]:
-    found: dict[str, Any] = (await got(hub.admin, f"/nodes/{node.node_id}"))["uptime"]
-    return found
+    return (await got(hub.admin, f"/nodes/{node.node_id}"))["uptime"]
 
 
 @pytest.mark.soak

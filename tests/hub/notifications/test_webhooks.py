@@ -20,6 +20,7 @@ from computepool.sdk.resources.webhooks import WebhookError, verify_webhook
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
+from tests.hub.fixtures import hub_fixture
 from tests.hub.submitting import submit
 
 _DAY_MS = 24 * 3600 * 1000
@@ -69,18 +70,8 @@ async def receiver() -> AsyncIterator[Receiver]:
     server.close()
 
 
-@pytest.fixture
-async def hub(tmp_path: Path, clock: FakeClock) -> AsyncIterator[HubDouble]:
-    """Rounds are made by the tests; the operator allows this machine."""
-    async with running_hub(
-        tmp_path, clock=clock, webhook_private="127.0.0.0/8", webhook_round_s=3600, webhook_call_s=2
-    ) as hub:
-        yield hub
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
+#: Rounds are made by the tests; the operator allows this machine.
+hub = hub_fixture(webhook_private="127.0.0.0/8", webhook_round_s=3600, webhook_call_s=2)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -93,15 +84,11 @@ async def add(hub: HubDouble, url: str, *events: str) -> dict[str, Any]:
     body: dict[str, Any] = {"url": url, **({"events": list(events)} if events else {})}
     answer = await hub.admin.post("/webhooks", json=body)
     assert answer.status_code == 201, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    return answer.json()
 
 
 async def sent(hub: HubDouble, hook: dict[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = (await hub.admin.get(f"/webhooks/{hook['id']}/deliveries")).json()[
-        "deliveries"
-    ]
-    return found
+    return (await hub.admin.get(f"/webhooks/{hook['id']}/deliveries")).json()["deliveries"]
 
 
 #: One of each hub: a second one would be given jobs that nobody takes.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +19,14 @@ from computepool.protocol.nodes.mesh import MeshNodes
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
+from tests.hub.fixtures import hub_fixture
 from tests.hub.submitting import submit
 from tests.hub.working import got
 
 HOUR_MS = 3_600_000
 
 
-@pytest.fixture
-async def hub(tmp_path: Path) -> AsyncIterator[HubDouble]:
-    async with running_hub(tmp_path, clock=FakeClock(), mesh_age_s=0) as running:
-        yield running
+hub = hub_fixture(mesh_age_s=0)
 
 
 def clock_of(hub: HubDouble) -> FakeClock:

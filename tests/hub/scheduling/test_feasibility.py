@@ -30,7 +30,7 @@ async def test_an_impossible_job_says_so_at_once_and_waits(hub: HubDouble) -> No
     assert reply["warning"].startswith("No node can run this: the only node has less than 1000 GB of RAM")
     why = (await ann.get(f"/jobs/{reply['job_ids'][0]}/why")).json()
     assert (why["sentence"], why["unsatisfiable"]) == (reply["warning"], True)
-    assert (await ann.post(f"/jobs/{reply['job_ids'][0]}/again")).json()["warning"] == reply["warning"]
+    assert (await ann.post(f"/jobs/{reply['job_ids'][0]}/resubmit")).json()["warning"] == reply["warning"]
     easy = (await sent(ann)).json()
     assert easy["warning"] == ""
     listed = {item["id"]: item["status"] for item in (await ann.get("/jobs")).json()["jobs"]}
@@ -93,5 +93,34 @@ async def test_a_quote_says_why_and_which_python_is_needed(hub: HubDouble) -> No
     assert "2 of 3 nodes have Python 3.12, which it needs." in quote["sentences"]
     quote = (await ann.post("/quotes", json={"needs": {"python": "3.9"}})).json()
     assert quote["sentences"][0] == quote["reason"]
-    assert quote["reason"].startswith("No node can run this: all 3 nodes do not have Python 3.9")
+    assert quote["reason"].startswith(
+        "No node can run this: no node has Python 3.9; with Python 3.12 it could"
+    )
     assert (await ann.post("/quotes", json={"needs": {}})).json()["nodes_python"] is None
+    quote = (await ann.post("/quotes", json={"needs": {"python": ">=3.12"}})).json()
+    assert "2 of 3 nodes have Python 3.12 or newer, which it needs." in quote["sentences"]
+    wrong = await ann.post("/quotes", json={"needs": {"python": ">=4"}})
+    assert (wrong.status_code, wrong.json()["detail"]) == (
+        422,
+        "needs.python: no version of Python 3 satisfies >=4",
+    )
+
+
+async def test_a_script_runs_where_its_python_is(hub: HubDouble) -> None:
+    """It says so in its PEP 723 block."""
+    ann = await hub.account("ann", "submitter")
+    await hub.node(name="old", python="3.11")
+    script = '# /// script\n# requires-python = ">=3.12"\n# ///\nprint(1)\n'
+    spec = {"kind": "script", "name": "new.py", "source": script}
+    reply = (await ann.post("/jobs", json={"spec": spec})).json()
+    assert reply["warning"].startswith(
+        "No node can run this: the only node does not have Python 3.12 or newer; with Python 3.11 it could"
+    )
+    new = await hub.node(name="new", python="3.11", fetches_python=["3.12"])
+    [grant] = await new.take()
+    assert grant.job_id == reply["job_ids"][0]
+    own = {**spec, "needs": {"python": "3.11"}}
+    found = (
+        await ann.get(f"/jobs/{(await ann.post('/jobs', json={'spec': own})).json()['job_ids'][0]}")
+    ).json()
+    assert found["spec"]["needs"]["python"] == "3.11", "what the submitter names wins"

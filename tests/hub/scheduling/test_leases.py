@@ -29,11 +29,6 @@ from tests.hub.trust.test_reputation import two_hubs
 LEASE_MS = 60_000
 
 
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
 async def sweep(hub: HubDouble) -> None:
     """What the upkeep loop does, now instead of at its interval."""
     await housekeeping.drop_silent(hub.hub)

@@ -12,8 +12,7 @@ from tests.hub.submitting import submit
 async def why(hub: HubDouble, job_id: str) -> dict[str, object]:
     answer = await hub.admin.get(f"/jobs/{job_id}/why")
     assert answer.status_code == 200, answer.text
-    found: dict[str, object] = answer.json()
-    return found
+    return answer.json()
 
 
 async def test_a_job_that_no_node_can_run_says_so_and_what_would_help(hub: HubDouble) -> None:

@@ -62,15 +62,15 @@ async def submit(sam: httpx2.AsyncClient, **wanted: Any) -> str:
     return str(reply.json()["job_ids"][0])
 
 
-async def strikes(sam: httpx2.AsyncClient, nodes: list[NodeDouble]) -> list[int]:
+async def violation_count(sam: httpx2.AsyncClient, nodes: list[NodeDouble]) -> list[int]:
     seen = [(await sam.get(f"/nodes/{node.node_id}")).json() for node in nodes]
-    return [node["reputation"]["strikes"] for node in seen]
+    return [node["reputation"]["violation_count"] for node in seen]
 
 
 # tolerance
 
 
-async def test_results_within_the_tolerance_are_confirmed_and_nobody_is_struck(hub: HubDouble) -> None:
+async def test_results_within_the_tolerance_are_confirmed_and_nobody_is_penalised(hub: HubDouble) -> None:
     sam, nodes = await crowd(hub, 2)
     job_id = await submit(sam, **NEAR)
     first = await answer(hub, nodes, result=encode({"loss": 0.5, "steps": [1, 2]}))
@@ -81,7 +81,7 @@ async def test_results_within_the_tolerance_are_confirmed_and_nobody_is_struck(h
     assert (await sam.get(f"/jobs/{job_id}/result")).json()["result"] == encode(
         {"loss": 0.5, "steps": [1, 2]}
     )
-    assert await strikes(sam, nodes) == [0, 0]
+    assert await violation_count(sam, nodes) == [0, 0]
 
 
 async def test_a_result_outside_of_it_is_wrong(hub: HubDouble) -> None:
@@ -92,7 +92,7 @@ async def test_a_result_outside_of_it_is_wrong(hub: HubDouble) -> None:
     await answer(hub, others(nodes, liar, second), result="0.50000001")
     done = await job(sam, job_id)
     assert [try_["state"] for try_ in done["tries"]] == ["refuted", "succeeded", "succeeded"]
-    assert await strikes(sam, [liar, second]) == [1, 0]
+    assert await violation_count(sam, [liar, second]) == [1, 0]
 
 
 async def test_without_one_the_same_results_differ(hub: HubDouble) -> None:
@@ -238,7 +238,7 @@ async def test_a_function_that_says_the_same_confirms_both(any_hub: HubDouble) -
     done = await job(sam, job_id)
     assert (done["state"], done["verdict"], done["charge"]) == ("succeeded", "confirmed", 2 * CHARGE)
     assert (await sam.get(f"/jobs/{job_id}/result")).json()["result"] == '"a"'
-    assert await strikes(sam, nodes) == [0, 0, 0]
+    assert await violation_count(sam, nodes) == [0, 0, 0]
     assert [one["id"] for one in (await sam.get("/jobs")).json()["jobs"]] == [job_id]
     left, held, _ = await purses(any_hub, sam)
     assert held == 0
@@ -258,7 +258,7 @@ async def test_a_function_that_says_different_asks_for_another_run(any_hub: HubD
     assert (await says(any_hub, fourth, numpys_true))[0] == ["b", "c"]
     done = await job(sam, job_id)
     assert [try_["state"] for try_ in done["tries"]] == ["refuted", "succeeded", "succeeded"]
-    assert await strikes(sam, [*nodes[:2], third]) == [1, 0, 0]
+    assert await violation_count(sam, [*nodes[:2], third]) == [1, 0, 0]
 
 
 FAILED = {"outcome": "failed", "reason": "exception", "error": "TypeError"}
@@ -286,7 +286,7 @@ async def test_a_comparison_that_nobody_makes_says_different(any_hub: HubDouble)
     assert attempt_id == f"{job_id}-3"
     assert await third.report(attempt_id, result='"a"', ran_ms=RAN_MS) == "accepted"
     assert (await job(sam, job_id))["verdict"] == "confirmed"
-    assert await strikes(sam, nodes) == [0, 1]
+    assert await violation_count(sam, nodes) == [0, 1]
 
 
 async def test_a_comparison_that_cannot_be_paid_says_different(any_hub: HubDouble) -> None:
@@ -319,7 +319,7 @@ async def test_who_insists_gets_no_result_when_all_were_said_to_differ(hub: HubD
         used.append(await answer(hub, others(nodes, *used), result=str(number)))
     failed = await job(sam, job_id)
     assert (failed["state"], failed["reason"], failed["charge"]) == ("failed", "results_differ", 0)
-    assert await strikes(sam, nodes) == [0] * 6
+    assert await violation_count(sam, nodes) == [0] * 6
 
 
 async def test_a_job_cancelled_while_it_is_compared_stays_so(hub: HubDouble) -> None:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from computepool.hub.main import check
 from computepool.hub.settlement.verification import unconfirmed
-from computepool.testing.clock import FakeClock
-from computepool.testing.hub import HubDouble, running_hub
+from computepool.testing.hub import HubDouble
 from computepool.testing.node import NodeDouble
+from tests.hub.fixtures import BOTH, hub_fixture
 from tests.hub.jobs.test_checkpoints import SAVES, saved
+from tests.hub.settlement.test_padding import undrawn
 from tests.hub.settlement.test_printed_output import claim, piece, prints, reasons, reputation, send
-from tests.hub.settlement.test_verification import crowd, logged, others, placed
+from tests.hub.settlement.test_verification import is_being_checked, logged, placed
 from tests.hub.submitting import body, job
+from tests.hub.working import crowd, others
 
 pytestmark = pytest.mark.anyio
 KEPT_BYTES = 60_000
@@ -26,13 +25,7 @@ FALSE = "the balance is 0\n"
 GIVEN_BACK = {"outcome": "returned", "reason": "given_back", "exit_code": None}
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def hub(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HubDouble]:
-    url = "" if request.param == "sqlite" else request.getfixturevalue("migrated_url")
-    settings: dict[str, Any] = {"database_url": url, "log_max_bytes": KEPT_BYTES, "tick_s": 10_000}
-    async with running_hub(tmp_path, clock=FakeClock(), mature_s=10_000, **settings) as hub:
-        yield hub
-        assert check(hub.hub.settings) == []
+hub = hub_fixture(on=BOTH, log_max_bytes=KEPT_BYTES, tick_s=10_000, mature_s=10_000)
 
 
 async def submit(sam: httpx2.AsyncClient, verify: str = "adaptive") -> str:
@@ -42,13 +35,19 @@ async def submit(sam: httpx2.AsyncClient, verify: str = "adaptive") -> str:
 async def with_noise(hub: HubDouble, nodes: list[NodeDouble], sent: str, **said: Any) -> NodeDouble:
     """The next node sends this, then so much on standard error that it may leave out the rest; it reports the truth."""
     node, attempt_id = await placed(nodes)
+    await say_with_noise(hub, node, attempt_id, sent=sent, **said)
+    return node
+
+
+async def say_with_noise(
+    hub: HubDouble, node: NodeDouble, attempt_id: str, *, sent: str, **said: Any
+) -> None:
     await send(
         node, piece(attempt_id, sent, seq=0), piece(attempt_id, "x" * KEPT_BYTES, stream="stderr", seq=1)
     )
     hub.hub.clock.advance(2_000)  # type: ignore[attr-defined]
     node.sign_in()
     assert await node.report(attempt_id, **claim(TRUE, **said)) == "accepted"
-    return node
 
 
 async def goes_on(
@@ -83,7 +82,7 @@ async def finish(sam: httpx2.AsyncClient, job_id: str, nodes: list[NodeDouble]) 
 
 async def record(sam: httpx2.AsyncClient, node: NodeDouble) -> tuple[int, int]:
     known = (await reputation(sam, node))["reputation"]
-    return known["strikes"], known["streak"]
+    return known["violation_count"], known["streak"]
 
 
 async def shown(sam: httpx2.AsyncClient, job_id: str) -> tuple[str, bool | None]:
@@ -155,6 +154,16 @@ async def test_what_was_believed_is_found_out_when_it_is_run_again(hub: HubDoubl
     await prints(left, TRUE)
     assert (await job(sam, job_id))["verdict"] == "refuted"
     assert await record(sam, forger) == (1, 0)
+
+
+async def test_a_known_node_that_leaves_some_out_is_always_checked(hub: HubDouble) -> None:
+    """Else nothing would hold what is kept against anything, nineteen times in twenty."""
+    sam, nodes = await crowd(hub, 3)
+    job_id, forger, attempt_id = await undrawn(hub, sam, nodes, saves=False)
+    await say_with_noise(hub, forger, attempt_id, sent=FALSE)
+    assert await is_being_checked(sam, job_id)
+    assert await finish(sam, job_id, others(nodes, forger)) == ["refuted", "succeeded", "succeeded"]
+    assert await logged(sam, job_id) == TRUE
 
 
 # checkpoints

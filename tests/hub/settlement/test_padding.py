@@ -14,6 +14,7 @@ from computepool.core.money.run_times import Timed
 from computepool.hub.settlement.verification import sampling
 from computepool.testing.hub import HubDouble
 from computepool.testing.node import NodeDouble
+from tests.hub.jobs.test_checkpoints import saved
 from tests.hub.money.test_holds import HOUR, PRICE, balance
 from tests.hub.settlement.test_verification import (
     RAN_MS,
@@ -43,7 +44,7 @@ async def billed(sam: httpx2.AsyncClient, job_id: str) -> list[int]:
 
 async def streak(sam: httpx2.AsyncClient, node: NodeDouble) -> tuple[int, int]:
     known: dict[str, Any] = (await sam.get(f"/nodes/{node.node_id}")).json()["reputation"]
-    return known["streak"], known["strikes"]
+    return known["streak"], known["violation_count"]
 
 
 async def test_who_holds_a_trivial_job_is_billed_as_if_it_had_not(hub: HubDouble) -> None:
@@ -53,7 +54,7 @@ async def test_who_holds_a_trivial_job_is_billed_as_if_it_had_not(hub: HubDouble
     done = await job(sam, job_id)
     assert (done["verdict"], done["charge"]) == ("confirmed", charge_of(PRICE, GRACE_MS))
     assert await billed(sam, job_id) == [charge_of(PRICE, GRACE_MS), 0]
-    assert (await streak(sam, padder), await streak(sam, honest)) == ((0, 0), (1, 0)), "no strike"
+    assert (await streak(sam, padder), await streak(sam, honest)) == ((0, 0), (1, 0)), "no violation"
     cost = (await sam.get(f"/jobs/{job_id}/cost")).json()
     assert (cost["billed_ms"], cost["charge"]) == (GRACE_MS, charge_of(PRICE, GRACE_MS))
     receipt = (await sam.get(f"/jobs/{job_id}/receipt")).json()
@@ -96,13 +97,23 @@ async def test_a_friend_of_the_submitter_cuts_nobodys_pay(hub: HubDouble) -> Non
 
 
 async def undrawn(
-    hub: HubDouble, sam: httpx2.AsyncClient, nodes: list[NodeDouble]
+    hub: HubDouble, sam: httpx2.AsyncClient, nodes: list[NodeDouble], *, saves: bool
 ) -> tuple[str, NodeDouble, str]:
-    """A job that is given to a node, and whose result is not drawn for a check; one in twenty is."""
+    """A job that is given to a node, and whose result is not drawn for a check; one in twenty is.
+
+    `saves`: it goes on from a checkpoint.
+    """
     for _ in range(50):
-        [job_id] = await submit(sam, spec={"timeout_s": 120})
+        spec = {"timeout_s": 120, "checkpoints": saves}
+        [job_id] = await submit(sam, spec=spec, verify="adaptive")
         node, attempt_id = await placed(nodes)
-        hub.hub.nodes.registry.fleet.set_integrity(node.node_id, streak=10_000, banned=False)
+        for each in nodes:
+            hub.hub.nodes.registry.fleet.set_integrity(each.node_id, streak=10_000, banned=False)
+        if saves:
+            assert (await saved(node, attempt_id, b"state"))["kept"]
+            await node.report(attempt_id, outcome="returned", reason="given_back", exit_code=None)
+            hub.hub.clock.advance(1_000)  # type: ignore[attr-defined]
+            node, attempt_id = await placed(nodes)
         if not sampling.draw(hub.hub, node.node_id, [attempt_id]).drawn:
             return job_id, node, attempt_id
         await sam.post(f"/jobs/{job_id}/cancel")
@@ -110,10 +121,11 @@ async def undrawn(
     raise AssertionError("all of them were drawn")
 
 
-async def test_a_run_far_longer_than_the_program_takes_is_checked(hub: HubDouble) -> None:
-    sam, nodes = await crowd(hub, 2)
+@pytest.mark.parametrize("saves", [False, True], ids=["whole", "continued"])
+async def test_a_run_far_longer_than_the_program_takes_is_checked(hub: HubDouble, saves: bool) -> None:
+    sam, nodes = await crowd(hub, 3)
     for is_known in (False, True):
-        job_id, node, attempt_id = await undrawn(hub, sam, nodes)
+        job_id, node, attempt_id = await undrawn(hub, sam, nodes, saves=saves)
         for _ in range(5 * is_known):
             spec = node.holding[attempt_id].spec
             hub.hub.settlement.run_times = hub.hub.settlement.run_times.note(spec, Timed(ms=1_000))
@@ -123,4 +135,5 @@ async def test_a_run_far_longer_than_the_program_takes_is_checked(hub: HubDouble
         assert await is_being_checked(sam, job_id) == is_known
     await answer(hub, others(nodes, node), ran_ms=1_000)
     assert (await job(sam, job_id))["verdict"] == "confirmed"
-    assert await billed(sam, job_id) == [charge_of(PRICE, 2 * 1_000 + GRACE_MS), charge_of(PRICE, 1_000)]
+    charges = [each for each in await billed(sam, job_id) if each is not None]
+    assert charges[-2:] == [charge_of(PRICE, 2 * 1_000 + GRACE_MS), charge_of(PRICE, 1_000)]

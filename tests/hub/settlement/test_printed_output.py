@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
 from computepool.core.money import ledger
-from computepool.hub.main import check
 from computepool.protocol.nodes.nodes import LOG_SENT_MIN
-from computepool.testing.clock import FakeClock
-from computepool.testing.hub import HubDouble, running_hub
+from computepool.testing.hub import HubDouble
 from computepool.testing.node import NodeDouble
+from tests.hub.fixtures import BOTH, hub_fixture
 from tests.hub.money.test_holds import HOUR, balance
-from tests.hub.settlement.test_verification import crowd, logged, others, placed, printing
+from tests.hub.settlement.test_verification import logged, placed, printing
 from tests.hub.submitting import body, job
+from tests.hub.working import crowd, others
 
 pytestmark = pytest.mark.anyio
 KEPT_BYTES = 3 * LOG_SENT_MIN // 2
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def hub(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HubDouble]:
-    url = "" if request.param == "sqlite" else request.getfixturevalue("migrated_url")
-    settings: dict[str, Any] = {"database_url": url, "log_max_bytes": KEPT_BYTES, "tick_s": 10_000}
-    async with running_hub(tmp_path, clock=FakeClock(), **settings) as hub:
-        yield hub
-        assert check(hub.hub.settings) == []
+hub = hub_fixture(on=BOTH, log_max_bytes=KEPT_BYTES, tick_s=10_000)
 
 
 async def submit(sam: httpx2.AsyncClient, verify: str) -> str:
@@ -66,8 +58,7 @@ async def reasons(client: httpx2.AsyncClient, job_id: str) -> set[str]:
 
 
 async def reputation(client: httpx2.AsyncClient, node: NodeDouble) -> dict[str, Any]:
-    seen: dict[str, Any] = (await client.get(f"/nodes/{node.node_id}")).json()
-    return seen
+    return (await client.get(f"/nodes/{node.node_id}")).json()
 
 
 @pytest.mark.parametrize("verify", ["none", "adaptive", "quorum:2"])
@@ -89,7 +80,7 @@ async def test_who_sends_another_text_than_it_reports_is_refuted(
     assert done["tries"][0]["state"] == "refuted"
     assert await logged(sam, job_id) == "42\n"
     seen = await reputation(sam, forger)
-    assert seen["reputation"]["strikes"] == 1
+    assert seen["reputation"]["violation_count"] == 1
     assert await balance(hub, ledger.earn(seen["owner"])) == 0
 
 
@@ -136,7 +127,7 @@ async def test_who_loses_a_text_is_not_paid_but_not_called_a_liar(hub: HubDouble
     node = await prints(nodes, "a\nb\n", sent="b\n")
     assert "staging_failed" in await reasons(sam, job_id)
     seen = await reputation(sam, node)
-    assert (seen["reputation"]["strikes"], seen["consecutive_faults"]) == (0, 0)
+    assert (seen["reputation"]["violation_count"], seen["consecutive_faults"]) == (0, 0)
     await prints(others(nodes, node), "a\nb\n")
     assert (await reputation(sam, node))["consecutive_faults"] == 1, "another could do it"
     assert await logged(sam, job_id) == "a\nb\n", "what came to nothing is no part of the output"
@@ -186,7 +177,7 @@ async def test_an_agent_of_the_version_before_does_not_count_characters(
     states = [try_["state"] for try_ in (await job(sam, job_id))["tries"]]
     assert states == (["succeeded"] * 2 if sent is None else ["failed", "succeeded", "succeeded"])
     assert await logged(sam, job_id) == "42\n"
-    assert (await reputation(sam, older))["reputation"]["strikes"] == 0
+    assert (await reputation(sam, older))["reputation"]["violation_count"] == 0
 
 
 async def test_a_result_from_before_an_upgrade_agrees_with_one_from_after_it(hub: HubDouble) -> None:

@@ -102,7 +102,7 @@ class Pool:
             assert await self.run([self.sleeper], result) is self.sleeper
         return made
 
-    async def strike(self) -> str:
+    async def penalise(self) -> str:
         """One more job, about which the first node is caught."""
         self.drawn[0] = 0
         [job_id] = await submit(self.sam, spec=HOUR, needs=FIRST)
@@ -112,8 +112,8 @@ class Pool:
         assert (await job(self.sam, job_id))["verdict"] == "confirmed"
         return job_id
 
-    async def errands(self) -> list[Any]:
-        found = select(job_table).where(job_table.c.errand.is_not(None)).order_by(job_table.c.errand)
+    async def hub_jobs(self) -> list[Any]:
+        found = select(job_table).where(job_table.c.hub_job.is_not(None)).order_by(job_table.c.hub_job)
         return list(await self.hub.hub.store.read(lambda connection: connection.execute(found).all()))
 
     async def verdicts(self, job_ids: list[str]) -> list[str]:
@@ -123,8 +123,7 @@ class Pool:
         return str((await self.hub.admin.get(f"/nodes/{node.node_id}")).json()["owner"])
 
     async def reputation(self, node: NodeDouble) -> dict[str, Any]:
-        found: dict[str, Any] = (await self.hub.admin.get(f"/nodes/{node.node_id}")).json()["reputation"]
-        return found
+        return (await self.hub.admin.get(f"/nodes/{node.node_id}")).json()["reputation"]
 
 
 @pytest.fixture
@@ -143,8 +142,8 @@ async def test_a_sleeper_loses_what_it_was_paid_for_wrong_results_and_nothing_el
     sleeper, sam = await pool.owner(pool.sleeper), await me(pool.sam)
     assert await balance(pool.hub, ledger.earn(sleeper)) == 12 * PAY
     before = await balance(pool.hub, ledger.user(sam))
-    await pool.strike()
-    assert len(await pool.errands()) == 12
+    await pool.penalise()
+    assert len(await pool.hub_jobs()) == 12
     assert await balance(pool.hub, ledger.escrow(POOL_ACCOUNT)) == 12 * MOST
     for _ in range(12 + 4):  # each once, and each wrong one a second time
         await pool.run(pool.nodes[1:])
@@ -160,7 +159,9 @@ async def test_a_sleeper_loses_what_it_was_paid_for_wrong_results_and_nothing_el
     pools = await balance(pool.hub, ledger.user(POOL_ACCOUNT))
     assert (pools, await balance(pool.hub, ledger.escrow(POOL_ACCOUNT))) == (12 * MOST - 16 * CHARGE, 0)
     known = await pool.reputation(pool.sleeper)
-    assert (known["strikes"], known["streak"]) == (5, 0), "what was right before a strike is no new beginning"
+    assert (known["violation_count"], known["streak"]) == (5, 0), (
+        "what was right before a violation is no new beginning"
+    )
     assert known["banned_at_ms"] is None, "all of it was about one submitter's jobs"
 
 
@@ -173,7 +174,7 @@ async def _found_money(pool: Pool) -> int:
 @BOTH
 async def test_who_got_a_wrong_result_is_told_and_given_the_right_one(pool: Pool) -> None:
     [wrong] = await pool.believed('"wrong"')
-    await pool.strike()
+    await pool.penalise()
     await pool.run(pool.nodes[1:])
     assert await pool.verdicts([wrong]) == ["unchecked"], "one against one says nothing"
     await pool.run(pool.nodes[1:])
@@ -196,7 +197,7 @@ async def test_who_got_a_wrong_result_is_told_and_given_the_right_one(pool: Pool
 @pytest.mark.soak
 async def test_the_right_files_can_be_read(pool: Pool) -> None:
     [wrong] = await pool.believed('"wrong"')
-    await pool.strike()
+    await pool.penalise()
     for _ in range(2):
         node, grant = await pool.take(pool.nodes[1:])
         digest = await upload(node.client, b"right")
@@ -206,25 +207,25 @@ async def test_the_right_files_can_be_read(pool: Pool) -> None:
     assert (await pool.sam.get(f"/artifacts/{digest}")).content == b"right"
 
 
-async def test_nobody_sees_an_errand_and_no_node_can_tell(pool: Pool) -> None:
+async def test_nobody_sees_a_hub_job_and_no_node_can_tell(pool: Pool) -> None:
     past = await pool.believed('"right"', '"right"')
-    caught = await pool.strike()
+    caught = await pool.penalise()
     ordinary = pool.seen[0]
-    node, errand = await pool.take(pool.nodes[1:])
-    assert errand.job_id not in (*past, caught)
+    node, hub_job = await pool.take(pool.nodes[1:])
+    assert hub_job.job_id not in (*past, caught)
     named = {"attempt_id", "job_id", "lane", "paid_ms"}  # budgets differ from job to job anyway
-    assert errand.model_dump(exclude=named) == ordinary.model_dump(exclude=named)
+    assert hub_job.model_dump(exclude=named) == ordinary.model_dump(exclude=named)
     for client in (pool.sam, pool.hub.admin):
         listed = {found["id"] for found in (await client.get("/jobs")).json()["jobs"]}
         assert listed == {*past, caught}
-    assert (await pool.sam.get(f"/jobs/{errand.job_id}")).status_code == 404
-    after = await pool.sam.post("/jobs", json=body(spec=HOUR, after=[errand.job_id]))
+    assert (await pool.sam.get(f"/jobs/{hub_job.job_id}")).status_code == 404
+    after = await pool.sam.post("/jobs", json=body(spec=HOUR, after=[hub_job.job_id]))
     assert after.status_code == 422
     told = (await pool.sam.get("/events")).json()["events"]
-    assert errand.job_id not in {event["job_id"] for event in told}
+    assert hub_job.job_id not in {event["job_id"] for event in told}
     queue = (await pool.sam.get("/queue")).json()
-    assert all(errand.job_id not in row["jobs"] for row in queue["nodes"])
-    await pool.report(node, errand, result='"right"')
+    assert all(hub_job.job_id not in row["jobs"] for row in queue["nodes"])
+    await pool.report(node, hub_job, result='"right"')
     board = (await pool.sam.get("/credits/leaderboard")).json()
     assert [place["name"] for place in board["borrowers"]] == ["sam"]
     known = (await pool.hub.admin.get("/accounts")).json()["accounts"]
@@ -236,7 +237,7 @@ async def test_nobody_sees_an_errand_and_no_node_can_tell(pool: Pool) -> None:
 @pytest.mark.soak
 async def test_what_has_matured_is_not_taken_back(pool: Pool) -> None:
     [wrong] = await pool.believed('"wrong"')
-    await pool.strike()
+    await pool.penalise()
     await pool.run(pool.nodes[1:])
     node, grant = await pool.take(pool.nodes[1:])
     pool.hub.hub.clock.advance(round(pool.hub.hub.settings.holdback_s * 1000))  # type: ignore[attr-defined]
@@ -252,7 +253,7 @@ async def test_what_has_matured_is_not_taken_back(pool: Pool) -> None:
 @pytest.mark.soak
 async def test_what_was_taken_back_never_matures(pool: Pool) -> None:
     await pool.believed('"wrong"', '"right"')
-    await pool.strike()
+    await pool.penalise()
     for _ in range(3):
         await pool.run(pool.nodes[1:])
     pool.hub.hub.clock.advance(round(pool.hub.hub.settings.holdback_s * 1000))  # type: ignore[attr-defined]
@@ -263,16 +264,16 @@ async def test_what_was_taken_back_never_matures(pool: Pool) -> None:
 
 
 @pytest.mark.soak
-async def test_a_checker_that_is_wrong_is_struck_in_its_turn(pool: Pool) -> None:
+async def test_a_checker_that_is_wrong_is_penalised_in_its_turn(pool: Pool) -> None:
     [right] = await pool.believed('"right"')
-    await pool.strike()
+    await pool.penalise()
     liar = await pool.run(pool.nodes[1:], '"lie"')
     earned = await balance(pool.hub, ledger.earn(await pool.owner(liar)))
     await pool.run(others(pool.nodes[1:], liar))
     assert await pool.verdicts([right]) == ["confirmed"]
-    assert (await pool.reputation(liar))["strikes"] == 1
+    assert (await pool.reputation(liar))["violation_count"] == 1
     assert await balance(pool.hub, ledger.earn(await pool.owner(liar))) == earned - PAY
-    assert {row.verdict: row.taken_back for row in await pool.errands()} == {
+    assert {row.verdict: row.taken_back for row in await pool.hub_jobs()} == {
         "refuted": CHARGE,
         "confirmed": None,
     }
@@ -281,19 +282,19 @@ async def test_a_checker_that_is_wrong_is_struck_in_its_turn(pool: Pool) -> None
 @pytest.mark.soak
 async def test_three_different_results_change_nothing_and_are_not_tried_again(pool: Pool) -> None:
     [job_id] = await pool.believed('"one"')
-    await pool.strike()
+    await pool.penalise()
     await pool.run(pool.nodes[1:], '"two"')
     await pool.run(pool.nodes[1:], '"three"')
     assert await pool.verdicts([job_id]) == ["unchecked"]
-    await pool.strike()
-    assert len(await pool.errands()) == 2
-    assert (await pool.reputation(pool.sleeper))["strikes"] == 2
+    await pool.penalise()
+    assert len(await pool.hub_jobs()) == 2
+    assert (await pool.reputation(pool.sleeper))["violation_count"] == 2
 
 
 @pytest.mark.soak
-async def test_an_errand_that_fails_or_expires_says_nothing(pool: Pool) -> None:
+async def test_a_hub_job_that_fails_or_expires_says_nothing(pool: Pool) -> None:
     past = await pool.believed('"right"', '"right"')
-    await pool.strike()
+    await pool.penalise()
     node, grant = await pool.take(pool.nodes[1:])
     await pool.report(node, grant, outcome="failed", reason="exit_nonzero", exit_code=3)
     pool.hub.hub.nodes.registry.fleet.set_available(node.node_id, False)
@@ -310,18 +311,18 @@ async def test_only_what_may_be_compared_is_checked_again(pool: Pool) -> None:
     pool.hub.hub.clock.advance(round(pool.hub.hub.settings.recheck_age_s * 1000))  # type: ignore[attr-defined]
     await pool.believed('"random"', verify="none")
     [wanted] = await pool.believed('"right"')
-    await pool.strike()
-    assert [row.errand for row in await pool.errands()] == [f"recheck:{wanted}:1"]
+    await pool.penalise()
+    assert [row.hub_job for row in await pool.hub_jobs()] == [f"recheck:{wanted}:1"]
 
 
 @pytest.mark.soak
-async def test_what_a_strike_may_cost_the_pool_is_bounded(pool: Pool) -> None:
+async def test_what_a_violation_may_cost_the_pool_is_bounded(pool: Pool) -> None:
     """Who is wrong on purpose must not let a friend be paid much for looking again."""
     past = await pool.believed('"right"', '"right"', '"right"')
     pool.hub.hub.settings.recheck_spend = 2 * MOST + 1
-    await pool.strike()
-    assert {row.errand for row in await pool.errands()} == {f"recheck:{id_}:1" for id_ in past[1:]}
-    assert {row.hold for row in await pool.errands()} == {MOST}
+    await pool.penalise()
+    assert {row.hub_job for row in await pool.hub_jobs()} == {f"recheck:{id_}:1" for id_ in past[1:]}
+    assert {row.hold for row in await pool.hub_jobs()} == {MOST}
     assert await balance(pool.hub, ledger.escrow(POOL_ACCOUNT)) == 2 * MOST
     _, grant = await pool.take(pool.nodes[1:])
     assert grant.paid_ms == affordable_ms(grant.price, MOST)
@@ -336,8 +337,8 @@ async def test_a_job_whose_inputs_are_gone_is_left_alone(pool: Pool) -> None:
     spec = HOUR | {"inputs": [{"name": "in.txt", "digest": other, "size": 7}]}
     [kept] = await pool.believed('"right"', spec=spec)
     assert (await pool.sam.delete(f"/artifacts/{digest}")).status_code == 204
-    await pool.strike()
-    assert [row.errand for row in await pool.errands()] == [f"recheck:{kept}:1"]
+    await pool.penalise()
+    assert [row.hub_job for row in await pool.hub_jobs()] == [f"recheck:{kept}:1"]
     node, grant = await pool.take(pool.nodes[1:])
     assert (await node.client.get(f"/artifacts/{other}")).content == b"another"
     assert (await pool.sam.get("/artifacts")).text.count(grant.job_id) == 0
@@ -348,8 +349,8 @@ async def test_a_job_whose_inputs_are_gone_is_left_alone(pool: Pool) -> None:
 async def test_the_last_ones_only_and_a_replay_changes_nothing(pool: Pool) -> None:
     pool.hub.hub.settings.recheck_max = 2
     past = await pool.believed('"wrong"', '"wrong"', '"wrong"')
-    await pool.strike()
-    assert {row.errand for row in await pool.errands()} == {f"recheck:{id_}:1" for id_ in past[1:]}
+    await pool.penalise()
+    assert {row.hub_job for row in await pool.hub_jobs()} == {f"recheck:{id_}:1" for id_ in past[1:]}
     for _ in range(3):
         await pool.run(pool.nodes[1:])
     node, grant = await pool.take(pool.nodes[1:])
@@ -357,8 +358,8 @@ async def test_the_last_ones_only_and_a_replay_changes_nothing(pool: Pool) -> No
     before = await purses(pool.hub, pool.sam)
     assert await node.report(grant.attempt_id, ran_ms=RAN_MS, result='"right"') == "replay"
     assert await purses(pool.hub, pool.sam) == before
-    assert [row.errand for row in await pool.errands()][:1] == [f"recheck:{past[0]}:1"], (
-        "the next strike's round"
+    assert [row.hub_job for row in await pool.hub_jobs()][:1] == [f"recheck:{past[0]}:1"], (
+        "the next violation's round"
     )
 
 
@@ -369,10 +370,10 @@ async def test_results_are_checked_again_as_their_submitter_compares_them(pool: 
     [shown] = await submit(pool.sam, spec=HOUR, needs=FIRST, compare="tolerance:1e-6")
     await _prints(pool, [pool.sleeper], "loss 0.5")
     [left] = await pool.believed("0.5", compare_function={"function": "AA=="})
-    await pool.strike()
+    await pool.penalise()
     for _ in range(4):  # the wrong one twice
         node, grant = await pool.take(pool.nodes[1:])
-        about = {row.id: row.errand for row in await pool.errands()}[grant.job_id]
+        about = {row.id: row.hub_job for row in await pool.hub_jobs()}[grant.job_id]
         if shown in about:
             await _prints(pool, [node], "loss 0.50000001")
         else:

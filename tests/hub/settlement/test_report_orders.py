@@ -281,5 +281,10 @@ class Reports(RuleBasedStateMachine):
             assert (seen.job.job_faults, seen.job.node_faults) == (story.job_faults, story.node_faults)
 
 
-Reports.TestCase.settings = settings(max_examples=12, stateful_step_count=25)
+Reports.TestCase.settings = settings(max_examples=4, stateful_step_count=25)
 TestReports = Reports.TestCase
+
+
+@pytest.mark.soak
+class TestMoreReports(Reports.TestCase):  # type: ignore[misc,name-defined]
+    settings = settings(max_examples=40, stateful_step_count=25)

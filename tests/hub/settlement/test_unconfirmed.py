@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import httpx2
 import pytest
 
 from computepool.core.money import ledger
+from computepool.core.money.pricing import charge_of
 from computepool.core.trust.discounting import DAY_MS
-from computepool.hub.main import check
 from computepool.hub.money import credits as credit_service
 from computepool.hub.nodes import known_nodes
 from computepool.hub.scheduling import housekeeping, leases
 from computepool.hub.settlement.verification import unconfirmed
-from computepool.testing.clock import FakeClock
-from computepool.testing.hub import HubDouble, running_hub
+from computepool.testing.hub import HubDouble
 from computepool.testing.node import NodeDouble
-from tests.hub.money.test_holds import HOUR, balance, purses
-from tests.hub.settlement.test_verification import CHARGE, GRANT, PAY, RAN_MS, answer, crowd, is_being_checked
+from tests.hub.fixtures import BOTH, hub_fixture
+from tests.hub.money.test_holds import HOUR, PRICE, balance, purses
+from tests.hub.settlement.test_verification import CHARGE, GRANT, PAY, RAN_MS, answer, is_being_checked
 from tests.hub.submitting import job, submit
+from tests.hub.working import crowd
 
 FAULT = {"outcome": "failed", "reason": "node_restarted", "exit_code": None}
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def hub(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HubDouble]:
-    url = "" if request.param == "sqlite" else request.getfixturevalue("migrated_url")
-    settings = {"signup_grant": GRANT, "tick_s": 10_000, "verify": "adaptive", "breaker_faults": 1}
-    async with running_hub(tmp_path, database_url=url, clock=FakeClock(), mature_s=10_000, **settings) as hub:
-        yield hub
-        assert check(hub.hub.settings) == []
+hub = hub_fixture(
+    on=BOTH, signup_grant=GRANT, tick_s=10_000, mature_s=10_000, verify="adaptive", breaker_faults=1
+)
 
 
 def advance(hub: HubDouble, ms: float) -> None:
@@ -52,14 +46,14 @@ async def earning(hub: HubDouble, node: NodeDouble) -> tuple[int, int]:
     return await balance(hub, ledger.earn(owner)), await balance(hub, ledger.owner(owner))
 
 
-async def check_held(hub: HubDouble, nodes: list[NodeDouble], *, runs: int) -> None:
+async def check_held(hub: HubDouble, nodes: list[NodeDouble], *, runs: int, ran_ms: int = RAN_MS) -> None:
     """Whatever is held is run again, by these nodes, which are right."""
     for node in nodes:
         node.sign_in()
         await node.poll(wait_ms=0)
     await unconfirmed.start_checks(hub.hub)
     for _ in range(runs):
-        await answer(hub, nodes)
+        await answer(hub, nodes, ran_ms=ran_ms)
 
 
 async def test_a_cheat_is_not_paid_because_everybody_else_cools_off(hub: HubDouble) -> None:
@@ -102,6 +96,38 @@ async def test_the_only_lender_is_paid_when_somebody_else_has_confirmed_it(hub: 
     await credit_service.mature(hub.hub)
     assert await earning(hub, first) == (0, PAY)
     assert (await hub.admin.get(f"/nodes/{first.node_id}")).json()["reputation"]["streak"] == 1
+
+
+async def test_who_held_a_trivial_job_while_nobody_else_was_there_is_paid_as_if_it_had_not(
+    hub: HubDouble,
+) -> None:
+    sam, [padder] = await crowd(hub, 1)
+    [job_id] = await submit(sam, spec=HOUR)
+    await answer(hub, [padder])
+    second = await hub.node(await hub.account("late", "provider"), name="second")
+    await check_held(hub, [second], runs=1, ran_ms=0)
+    fair = charge_of(PRICE, 2_000)
+    done = await job(sam, job_id)
+    assert (done["verdict"], done["charge"], done["taken_back"]) == ("confirmed", CHARGE, CHARGE - fair)
+    assert (await purses(hub, sam))[0] == GRANT - fair
+    assert "in far less time" in (await sam.get(f"/jobs/{job_id}/cost")).json()["sentence"]
+    advance(hub, 8 * DAY_MS)
+    await credit_service.mature(hub.hub)
+    assert await earning(hub, padder) == (0, fair * 8 // 10)
+    seen = (await hub.admin.get(f"/nodes/{padder.node_id}")).json()["reputation"]
+    assert (seen["streak"], seen["violation_count"]) == (0, 0)
+
+
+async def test_an_honest_time_is_paid_whole_when_it_is_confirmed_later(hub: HubDouble) -> None:
+    sam, [first] = await crowd(hub, 1)
+    [job_id] = await submit(sam, spec=HOUR)
+    await answer(hub, [first])
+    second = await hub.node(await hub.account("late", "provider"), name="second")
+    await check_held(hub, [second], runs=1, ran_ms=RAN_MS * 6 // 10)
+    assert (await job(sam, job_id))["taken_back"] is None
+    advance(hub, 8 * DAY_MS)
+    await credit_service.mature(hub.hub)
+    assert await earning(hub, first) == (0, PAY)
 
 
 async def test_what_nobody_ever_checks_is_paid_in_the_end_and_delays_nothing_else(hub: HubDouble) -> None:
@@ -161,9 +187,9 @@ async def test_a_node_that_went_away_a_moment_ago_could_still_check(hub: HubDoub
     assert len(hub.hub.nodes.elsewhere.fleet) == 0, "it is not waited for any more"
 
 
-async def strikes(hub: HubDouble, nodes: list[NodeDouble]) -> list[int]:
+async def violation_count(hub: HubDouble, nodes: list[NodeDouble]) -> list[int]:
     seen = [(await hub.admin.get(f"/nodes/{node.node_id}")).json() for node in nodes]
-    return [node["reputation"]["strikes"] for node in seen]
+    return [node["reputation"]["violation_count"] for node in seen]
 
 
 async def disagree(
@@ -183,13 +209,13 @@ async def test_a_tie_that_nobody_could_break_is_ended_at_once(hub: HubDouble) ->
     assert (done["state"], done["verdict"], done["node_id"]) == ("succeeded", "alone", first.node_id)
     assert "came to another result" in done["status"]
     assert (await sam.get(f"/jobs/{job_id}/result")).json()["result"] == '"1"'
-    assert await strikes(hub, nodes) == [0, 0], "nobody can tell who was wrong, if anybody"
+    assert await violation_count(hub, nodes) == [0, 0], "nobody can tell who was wrong, if anybody"
     assert await earning(hub, first) == (PAY, 0)
     assert not await unconfirmed.start_checks(hub.hub), "the second would only say the same again"
 
 
 async def test_a_third_owner_breaks_the_tie_later(hub: HubDouble) -> None:
-    """The first was wrong: it is not paid in the end, and has a strike."""
+    """The first was wrong: it is not paid in the end, and has a violation."""
     sam, nodes = await crowd(hub, 2)
     job_id, first = await disagree(hub, sam, nodes)
     [second] = [node for node in nodes if node is not first]
@@ -200,7 +226,7 @@ async def test_a_third_owner_breaks_the_tie_later(hub: HubDouble) -> None:
     await answer(hub, [second], result='"2"')
     done = await job(sam, job_id)
     assert (done["verdict"], done["taken_back"]) == ("refuted", CHARGE)
-    assert await strikes(hub, [first, second, third]) == [1, 0, 0]
+    assert await violation_count(hub, [first, second, third]) == [1, 0, 0]
 
 
 async def test_a_tie_waits_where_a_third_owner_could_break_it(hub: HubDouble) -> None:

@@ -1,11 +1,8 @@
-"""Results that are checked: by whom, which one counts, who is paid and who is struck, through the real API."""
+"""Results that are checked: by whom, which one counts, who is paid and who is penalised, through the real API."""
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -15,15 +12,15 @@ from computepool.cli.job import receipt_check
 from computepool.core.money import ledger
 from computepool.core.money.money import CREDIT
 from computepool.core.money.pricing import charge_of
-from computepool.hub.main import check
 from computepool.hub.scheduling import leases
 from computepool.hub.settlement.verification import sampling, unconfirmed
-from computepool.testing.clock import FakeClock
-from computepool.testing.hub import HubDouble, running_hub
+from computepool.testing.hub import HubDouble
 from computepool.testing.node import NodeDouble
 from tests.hub.cast import upload
+from tests.hub.fixtures import BOTH, hub_fixture
 from tests.hub.money.test_holds import CEILING, HOUR, PRICE, balance, purses
 from tests.hub.submitting import body, job, submit
+from tests.hub.working import crowd, granted, others
 
 GRANT = 1_000 * CREDIT
 RAN_MS = 540_000
@@ -31,34 +28,12 @@ CHARGE = charge_of(PRICE, RAN_MS)
 PAY = CHARGE * 8 // 10
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def hub(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HubDouble]:
-    url = "" if request.param == "sqlite" else request.getfixturevalue("migrated_url")
-    async with running_hub(
-        tmp_path, database_url=url, clock=FakeClock(), signup_grant=GRANT, tick_s=10_000, verify="adaptive"
-    ) as hub:
-        yield hub
-        assert check(hub.hub.settings) == []
-
-
-async def crowd(hub: HubDouble, count: int) -> tuple[httpx2.AsyncClient, list[NodeDouble]]:
-    """Sam, and so many owners with a node each."""
-    sam = await hub.account("sam", "submitter")
-    nodes = []
-    for number in range(count):
-        owner = await hub.account(f"owner{number}", "provider")
-        nodes.append(await hub.node(owner, name=f"node{number}", tags=[f"n{number}"]))
-    return sam, nodes
+hub = hub_fixture(on=BOTH, signup_grant=GRANT, tick_s=10_000, verify="adaptive")
 
 
 async def placed(nodes: list[NodeDouble]) -> tuple[NodeDouble, str]:
-    """Whichever node was given the job, and the attempt."""
-    async with asyncio.timeout(20):
-        while True:
-            for node in nodes:
-                node.sign_in()
-                if grants := (await node.poll(wait_ms=20)).grants:
-                    return node, grants[0].attempt_id
+    node, grant = await granted(nodes)
+    return node, grant.attempt_id
 
 
 async def answer(hub: HubDouble, nodes: list[NodeDouble], **said: Any) -> NodeDouble:
@@ -75,10 +50,6 @@ async def is_being_checked(client: httpx2.AsyncClient, job_id: str) -> bool:
     told = (await client.get("/events", params={"job_id": job_id})).json()["events"]
     reasons = {event["reason"] for event in told}
     return (await job(client, job_id))["state"] in ("queued", "leased") and "verifying" in reasons
-
-
-def others(nodes: list[NodeDouble], *but: NodeDouble) -> list[NodeDouble]:
-    return [node for node in nodes if node not in but]
 
 
 async def test_a_newcomers_result_is_confirmed_by_another_owner_and_both_are_paid(hub: HubDouble) -> None:
@@ -115,7 +86,7 @@ async def _is_told_and_proven(sam: httpx2.AsyncClient, job_id: str) -> None:
     assert not all(said.ok for said in receipt_check.check(receipt, trusted={}))
 
 
-async def test_who_was_wrong_is_struck_and_not_paid(hub: HubDouble) -> None:
+async def test_who_was_wrong_is_penalised_and_not_paid(hub: HubDouble) -> None:
     sam, nodes = await crowd(hub, 3)
     [job_id] = await submit(sam, spec=HOUR)
     liar = await answer(hub, nodes, result='"wrong"')
@@ -127,7 +98,7 @@ async def test_who_was_wrong_is_struck_and_not_paid(hub: HubDouble) -> None:
     assert [try_["state"] for try_ in done["tries"]] == ["refuted", "succeeded", "succeeded"]
     assert (await sam.get(f"/jobs/{job_id}/result")).json()["result"] == '"right"'
     seen = (await sam.get(f"/nodes/{liar.node_id}")).json()
-    assert (seen["reputation"]["streak"], seen["reputation"]["strikes"]) == (0, 1)
+    assert (seen["reputation"]["streak"], seen["reputation"]["violation_count"]) == (0, 1)
     assert await balance(hub, ledger.earn(seen["owner"])) == 0
 
 
@@ -152,8 +123,7 @@ async def _one_more_job(sam: httpx2.AsyncClient, nodes: list[NodeDouble]) -> Non
 
 
 @pytest.mark.soak
-async def test_one_owner_has_one_word_however_many_nodes(hub: HubDouble) -> None:
-    sam = await hub.account("sam", "submitter")
+async def test_one_owner_has_one_word_however_many_nodes(hub: HubDouble, sam: httpx2.AsyncClient) -> None:
     pia, otto = await hub.account("pia", "provider"), await hub.account("otto", "provider")
     pias = [await hub.node(pia, name=f"pia{number}") for number in range(3)]
     ottos = await hub.node(otto, name="otto")
@@ -217,7 +187,7 @@ async def test_results_that_always_differ_are_nobodys_fault(hub: HubDouble) -> N
     assert (done["state"], done["verdict"], done["charge"]) == ("succeeded", "varies", 2 * CHARGE)
     assert (await sam.get(f"/jobs/{job_id}/result")).json()["result"] == '"0"'
     for node in used:
-        assert (await sam.get(f"/nodes/{node.node_id}")).json()["reputation"]["strikes"] == 0
+        assert (await sam.get(f"/nodes/{node.node_id}")).json()["reputation"]["violation_count"] == 0
     [again] = await submit(sam, spec=HOUR)
     await answer(hub, nodes, result='"9"')
     assert (await job(sam, again))["verdict"] == "unchecked", "what varies is not checked a second time"
@@ -354,7 +324,7 @@ async def test_one_submitter_alone_puts_nobody_on_probation(hub: HubDouble) -> N
     for _ in range(4):
         await _one_more_job(sam, nodes)
     seen = (await sam.get(f"/nodes/{nodes[0].node_id}")).json()["reputation"]
-    assert (seen["strikes"], seen["probation_at_ms"], seen["streak"]) == (4, None, 0)
+    assert (seen["violation_count"], seen["probation_at_ms"], seen["streak"]) == (4, None, 0)
     await _one_more_job(await hub.account("sue", "submitter"), nodes)
     seen = (await sam.get(f"/nodes/{nodes[0].node_id}")).json()["reputation"]
     assert (seen["probation_at_ms"] is not None, seen["banned_at_ms"]) == (True, None)

@@ -44,9 +44,8 @@ class Pool:
         known = view["reputation"]
         return known["failures"], known["score"], view["consecutive_faults"], bool(view["cool_off_until_ms"])
 
-    async def conduct(self) -> dict[str, Any]:
-        found: dict[str, Any] = (await got(self.sam, "/me"))["conduct"]
-        return found
+    async def submitter_reputation(self) -> dict[str, Any]:
+        return (await got(self.sam, "/me"))["submitter_reputation"]
 
 
 NEW = (0, round(NEWCOMER_SCORE, 4), 0, False)
@@ -55,7 +54,7 @@ NEW = (0, round(NEWCOMER_SCORE, 4), 0, False)
 @pytest.fixture
 async def pool(any_hub: HubDouble) -> Pool:
     any_hub.hub.settings.backoff_base_s = 0
-    any_hub.hub.settings.dues_successes = 0
+    any_hub.hub.settings.newcomer_jobs = 0
     any_hub.hub.settings.breaker_faults = 1
     sam = await any_hub.account("sam", "submitter", "provider")
     pia, per = await any_hub.account("pia", "provider"), await any_hub.account("per", "provider")
@@ -77,7 +76,7 @@ async def test_two_owners_nodes_that_cannot_run_it_blame_the_job(pool: Pool) -> 
     assert (ended["state"], ended["reason"]) == ("failed", "unrunnable")
     assert "different owners" in ended["status"]
     assert [await pool.faults(name) for name in pool.nodes] == [NEW] * 4
-    assert (await pool.conduct())["failed"] == 1
+    assert (await pool.submitter_reputation())["failed"] == 1
     await _consistent(pool)
     [again] = await submit(pool.sam)
     await pool.tried(again, "pia1")
@@ -98,7 +97,7 @@ async def test_a_node_is_at_fault_once_others_have_done_the_job(pool: Pool) -> N
     assert [event["reason"] for event in told["events"] if event["action"] == "attempt.failed"] == [
         "node_error"
     ]
-    assert (await pool.conduct())["failed"] == 0
+    assert (await pool.submitter_reputation())["failed"] == 0
     await _consistent(pool)
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
-import pytest
 
 from computepool.core.trust.reputation import Evidence, ReputationEvent, recompute
 from computepool.hub.scheduling import housekeeping, leases
 from computepool.testing.clock import FakeClock
-from computepool.testing.hub import HubDouble, running_hub
+from computepool.testing.hub import HubDouble
 from computepool.testing.node import NodeDouble
+from tests.hub.fixtures import hub_fixture
 from tests.hub.settlement import test_rechecks as rechecks
 from tests.hub.settlement.test_rechecks import Pool
 from tests.hub.submitting import submit
@@ -24,10 +22,7 @@ FAULT = {"outcome": "failed", "reason": "node_restarted", "exit_code": None}
 HOUR_MS = 3_600_000
 
 
-@pytest.fixture
-async def quiet(tmp_path: Path) -> AsyncIterator[HubDouble]:
-    async with running_hub(tmp_path, clock=FakeClock()) as running:
-        yield running
+quiet = hub_fixture()
 
 
 async def evidence(client: httpx2.AsyncClient, node: NodeDouble, **params: Any) -> list[dict[str, Any]]:
@@ -125,11 +120,11 @@ async def test_pages_for_strangers_have_no_numbers_of_events(quiet: HubDouble) -
     assert (await got(olga, f"/nodes/{other.node_id}/evidence", after=first["next"]))["rows"] == []
 
 
-async def test_a_checked_result_is_told_once_and_a_strike_is_one(pool: Pool) -> None:
+async def test_a_checked_result_is_told_once_and_a_violation_is_one(pool: Pool) -> None:
     await pool.believed('"right"')
-    caught = await pool.strike()
+    caught = await pool.penalise()
     rows = await evidence(pool.hub.admin, pool.sleeper)
-    assert [(row["evidence"], row["strike"]) for row in rows if row["job_id"] == caught] == [
+    assert [(row["evidence"], row["violation"]) for row in rows if row["job_id"] == caught] == [
         ("refuted", True)
     ]
     assert rows[-1]["evidence"] == "unverified"

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from computepool.hub.main import check
 from computepool.hub.settlement.verification import unconfirmed
-from computepool.testing.clock import FakeClock
-from computepool.testing.hub import HubDouble, running_hub
+from computepool.testing.hub import HubDouble
 from computepool.testing.node import NodeDouble
+from tests.hub.fixtures import BOTH, hub_fixture
 from tests.hub.money.test_holds import HOUR
 from tests.hub.settlement.test_verification import GRANT, answer, others
 from tests.hub.submitting import job, submit
 
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def hub(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HubDouble]:
-    url = "" if request.param == "sqlite" else request.getfixturevalue("migrated_url")
-    settings = {"signup_grant": GRANT, "tick_s": 10_000, "verify": "adaptive", "dues_successes": 5}
-    async with running_hub(tmp_path, database_url=url, clock=FakeClock(), mature_s=10_000, **settings) as hub:
-        yield hub
-        assert check(hub.hub.settings) == []
+hub = hub_fixture(
+    on=BOTH, signup_grant=GRANT, tick_s=10_000, mature_s=10_000, verify="adaptive", newcomer_jobs=5
+)
 
 
 async def lend(hub: HubDouble, *tags: str) -> list[NodeDouble]:
@@ -38,8 +30,7 @@ async def lend(hub: HubDouble, *tags: str) -> list[NodeDouble]:
 
 
 async def known(hub: HubDouble, node: NodeDouble) -> dict[str, Any]:
-    found: dict[str, Any] = (await hub.admin.get(f"/nodes/{node.node_id}")).json()["reputation"]
-    return found
+    return (await hub.admin.get(f"/nodes/{node.node_id}")).json()["reputation"]
 
 
 async def run_twice(
@@ -63,7 +54,7 @@ async def test_a_private_tag_makes_no_streak_and_pays_no_dues(hub: HubDouble) ->
     await answer(hub, friends)
     for node in friends:
         record = await known(hub, node)
-        assert (record["streak"], record["verified"], record["dues_paid"]) == (0, 0, 0)
+        assert (record["streak"], record["verified"], record["newcomer_jobs_done"]) == (0, 0, 0)
         assert record["successes"] >= 2, "the node did work"
     evidence = (await hub.admin.get(f"/nodes/{friends[0].node_id}/evidence")).json()["rows"]
     assert {row["evidence"] for row in evidence} == {"narrow"}
@@ -100,7 +91,7 @@ async def test_what_friends_say_of_their_machines_makes_no_record(
     ]
     await run_twice(hub, sam, friends, needs=asked)
     records = [await known(hub, node) for node in friends]
-    assert {(each["streak"], each["dues_paid"]) for each in records} == {(0, 0)}
+    assert {(each["streak"], each["newcomer_jobs_done"]) for each in records} == {(0, 0)}
 
 
 async def test_where_the_pool_chose_it_counts_and_in_a_small_pool_too(hub: HubDouble) -> None:
@@ -114,8 +105,7 @@ async def test_where_the_pool_chose_it_counts_and_in_a_small_pool_too(hub: HubDo
 
 
 @pytest.mark.soak
-async def test_a_later_check_by_a_friend_counts_as_little(hub: HubDouble) -> None:
-    sam = await hub.account("sam", "submitter")
+async def test_a_later_check_by_a_friend_counts_as_little(hub: HubDouble, sam: httpx2.AsyncClient) -> None:
     [first] = await lend(hub, "club")
     [job_id] = await submit(sam, spec=HOUR, needs={"tags": ["club"]})
     await answer(hub, [first])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from computepool.protocol.nodes.nodes import Profile
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
+from tests.hub.fixtures import hub_fixture
 from tests.hub.submitting import submit
 from tests.hub.working import got
 
@@ -30,10 +30,7 @@ HONEST, SLOW = 150_000, 12_000
 WEEK_MS = 7 * 24 * 3_600_000
 
 
-@pytest.fixture
-async def pool(tmp_path: Path) -> AsyncIterator[HubDouble]:
-    async with running_hub(tmp_path, clock=FakeClock(), **QUIET, **RULES) as hub:
-        yield hub
+pool = hub_fixture(**QUIET, **RULES)
 
 
 async def asked(hub: HubDouble, node: NodeDouble) -> str:
@@ -42,15 +39,14 @@ async def asked(hub: HubDouble, node: NodeDouble) -> str:
     hub.hub.clock.advance(10_000)
     hardware.ask_due(hub.hub)
     await node.poll(wait_ms=0)
-    return node.asked
+    return node.measurement
 
 
 async def measured(hub: HubDouble, node: NodeDouble, **scores: Any) -> dict[str, Any]:
     assert await asked(hub, node)
     answer = await node.measured(**scores)
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    return answer.json()
 
 
 async def retierings(hub: HubDouble, node: NodeDouble) -> list[dict[str, Any]]:
@@ -97,14 +93,14 @@ async def test_a_node_is_asked_soon_after_its_first_word_and_then_at_random(pool
     node = await pool.node(region="in")
     hardware.ask_due(pool.hub)
     await node.poll(wait_ms=0)
-    assert node.asked == ""  # not the very moment it comes: it may come with jobs
+    assert node.measurement == ""  # not the very moment it comes: it may come with jobs
     found = await measured(pool, node, cpu=1_000, memory_mb_s=9_000, disk_mb_s=300, net_mb_s=50, rtt_us=900)
     assert (found["standing"], found["tier"]) == ("confirmed", "cpu")
     session = pool.hub.nodes.registry.get(node.node_id)
     assert session is not None
     wait_ms = session.truth.due_at_ms - pool.hub.now_ms()
     assert 12 * 3_600_000 <= wait_ms <= 36 * 3_600_000
-    node.asked = ""
+    node.measurement = ""
     assert await asked(pool, node) == ""  # one is enough for today
 
 
@@ -168,7 +164,7 @@ async def test_noise_changes_nothing(pool: HubDouble) -> None:
     assert isinstance(pool.hub.clock, FakeClock)
     found: dict[str, Any] = {}
     for gflops in (HONEST, HONEST * 8 // 10, HONEST * 12 // 10, HONEST * 9 // 10):
-        node.asked = ""
+        node.measurement = ""
         found = await measured(pool, node, cpu=1_000, gflops=[gflops])
         assert (found["standing"], found["tier"]) == ("confirmed", "rtx-4090")
         pool.hub.clock.advance(48 * 3_600_000)
@@ -207,11 +203,11 @@ async def test_a_node_whose_jobs_run_four_times_slower_is_retiered_whatever_it_m
     sam, sue = await pool.account("sam", "submitter"), await pool.account("sue", "submitter")
     fleet = await fleet_of(pool)
     await measured(pool, fleet[0], cpu=1_000, gflops=[HONEST])  # it lies
-    fleet[0].asked = ""
+    fleet[0].measurement = ""
     await race(pool, 8, factor=4, submitters=[sam, sue], fleet=fleet)
     assert await retierings(pool, fleet[0]) == []  # it is doubted, and asked again
     await fleet[0].poll(wait_ms=0)
-    assert fleet[0].asked
+    assert fleet[0].measurement
     assert (await fleet[0].measured(cpu=1_000, gflops=[HONEST])).status_code == 200
     await race(pool, 8, factor=4, submitters=[sam, sue], fleet=fleet)
     [event] = await retierings(pool, fleet[0])
@@ -279,7 +275,7 @@ async def test_truth_survives_a_restart_and_a_new_boot(tmp_path: Path) -> None:
         node.restart()
         await node.poll(wait_ms=0)
         assert hub.hub.nodes.registry.fleet.profile(node.node_id).capacity.tier == "rtx-3050"
-        node.asked = ""
+        node.measurement = ""
         assert await asked(hub, node) == ""  # nor is everybody measured again at once
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -20,14 +18,13 @@ from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import attempts as attempt_table
 from computepool.hub.db.tables import jobs as job_table
 from computepool.hub.jobs.rows import FullJobRow
-from computepool.hub.main import check
 from computepool.hub.settlement import result_rows
 from computepool.hub.settlement.verification import probes
 from computepool.hub.settlement.verification.probe_rows import ProbeCandidate
 from computepool.protocol.nodes.nodes import Grant
-from computepool.testing.clock import FakeClock
-from computepool.testing.hub import HubDouble, running_hub
+from computepool.testing.hub import HubDouble
 from computepool.testing.node import NodeDouble
+from tests.hub.fixtures import BOTH, hub_fixture
 from tests.hub.settlement.test_verification import GRANT, others
 from tests.hub.submitting import job, submit
 
@@ -37,13 +34,9 @@ SHORT = {"timeout_s": 60}
 FRAMED = {"prefer_tags": ["n0"], "exclude_tags": ["n3", "n4"]}
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def hub(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HubDouble]:
-    url = "" if request.param == "sqlite" else request.getfixturevalue("migrated_url")
-    settings = {"signup_grant": GRANT, "tick_s": 10_000, "verify": "adaptive", "probe_round_s": 10_000}
-    async with running_hub(tmp_path, database_url=url, clock=FakeClock(), mature_s=10_000, **settings) as hub:
-        yield hub
-        assert check(hub.hub.settings) == []
+hub = hub_fixture(
+    on=BOTH, signup_grant=GRANT, tick_s=10_000, mature_s=10_000, verify="adaptive", probe_round_s=10_000
+)
 
 
 @dataclass
@@ -92,10 +85,7 @@ class Town:
             await self.run(framer, self.nodes[:3], lies=[self.victim], needs=FRAMED)
 
     async def known(self) -> dict[str, Any]:
-        found: dict[str, Any] = (await self.hub.admin.get(f"/nodes/{self.victim.node_id}")).json()[
-            "reputation"
-        ]
-        return found
+        return (await self.hub.admin.get(f"/nodes/{self.victim.node_id}")).json()["reputation"]
 
     async def probe(self, result: str) -> Grant:
         await probes.send_due(self.hub.hub)
@@ -126,14 +116,14 @@ async def town(hub: HubDouble) -> Town:
 async def test_a_framed_node_is_tested_and_cleared(town: Town) -> None:
     await town.frame()
     known = await town.known()
-    assert (known["strikes"], known["banned_at_ms"], known["streak"]) == (3, None, 0)
+    assert (known["violation_count"], known["banned_at_ms"], known["streak"]) == (3, None, 0)
     assert known["probation_at_ms"] is not None
     done = {grant.account_id for grant in [await town.probe('"right"') for _ in range(PROBES_RIGHT)]}
     assert len(done) == PROBES_RIGHT, "each test is of another submitter"
     framers = {(await framer.get("/me")).json()["id"] for framer in town.framers}
     assert not done & framers, "and of none who accused it"
     known = await town.known()
-    assert (known["probation_at_ms"], known["banned_at_ms"], known["strikes_lately"]) == (None, None, 0)
+    assert (known["probation_at_ms"], known["banned_at_ms"], known["recent_violations"]) == (None, None, 0)
     told = (await town.hub.admin.get("/events", params={"node_id": town.victim.node_id})).json()["events"]
     assert {"node.probation", "node.cleared"} <= {event["action"] for event in told}
 
@@ -144,7 +134,7 @@ async def test_no_node_can_tell_a_test_from_a_job(town: Town) -> None:
     grant = await town.probe('"right"')
     found = select(job_table).where(job_table.c.id == grant.job_id)
     [row] = await town.hub.hub.store.read(lambda connection: connection.execute(found).all())
-    _, first_id, _ = row.errand.split(":")
+    _, first_id, _ = row.hub_job.split(":")
     [first] = [each for each in town.seen if each.job_id == first_id][:1]
     hidden = {"job_id", "attempt_id", "lane"}
     assert grant.model_dump(exclude=hidden) == first.model_dump(exclude=hidden)
@@ -232,9 +222,35 @@ async def test_who_sends_many_jobs_is_drawn_no_more_often(
         monkeypatch.setattr(probes, "_OF_ONE_MAX", each)
         rows = await candidates(town)
         assert sorted(Counter(row.account_id for row in rows).values()) == expected
-    draws = [probes._drawn(rows, bytes([0, 0, 0, a, 0, 0, 0, b])) for a in range(4) for b in range(4)]
+    draws = [probes._draw(rows, bytes([0, 0, 0, a, 0, 0, 0, b])) for a in range(4) for b in range(4)]
     assert set(Counter(row.account_id for row in draws).values()) == {4}
     assert {row.id for row in draws} == {row.id for row in rows}
+
+
+@pytest.mark.soak
+async def test_neither_accusers_nor_who_gave_a_test_before_give_one(town: Town) -> None:
+    await town.frame()
+    town.hub.hub.clock.advance(15 * DAY_MS)  # type: ignore[attr-defined]
+    accuser, giver, other = town.framers[0], *town.people[:2]
+    await set_state(town, town.nodes[:3], "paused")
+    for client in (accuser, giver, giver):
+        await town.run(client, town.nodes[3:])
+    await set_state(town, town.nodes[1:3], "active")
+    await set_state(town, town.nodes[3:], "paused")
+    await town.run(other, town.nodes[1:3])  # by the nodes that accused it
+    await set_state(town, [town.victim], "active")
+    town.victim.sign_in()
+    await town.victim.poll(wait_ms=0)
+    giver_id = (await giver.get("/me")).json()["id"]
+    assert [row.account_id for row in await candidates(town)] == [giver_id, giver_id]
+    await town.probe('"right"')
+    assert await candidates(town) == [], "the other one is of the same submitter"
+
+
+async def set_state(town: Town, nodes: list[NodeDouble], state: str) -> None:
+    for node in nodes:
+        answer = await town.hub.admin.post(f"/nodes/{node.node_id}/state", json={"state": state})
+        answer.raise_for_status()
 
 
 @pytest.mark.soak

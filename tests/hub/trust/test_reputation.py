@@ -132,7 +132,7 @@ async def test_a_batch_counts_as_its_reports_would_one_by_one(any_hub: HubDouble
     await node.report_all(reports)
     found = await any_hub.hub.store.read(lambda c: reputation_rows.load(c, [node.node_id]))
     stored = found[node.node_id]
-    assert (stored.successes, stored.failures, stored.dues) == (7, 1, 7)
+    assert (stored.successes, stored.failures, stored.successes_for_others) == (7, 1, 7)
     at_ms = stored.changed_at_ms
     # By the order of the events: a job's success is told while reports are read, and so is the node's fault.
     kinds = [Evidence.NODE_FAULT if number == 3 else Evidence.UNVERIFIED for number in range(8)]
@@ -193,19 +193,19 @@ async def test_two_hubs_agree(tmp_path: Path, migrated_url: str) -> None:
 
 @pytest.mark.soak
 async def test_newcomers_have_one_job_of_others_at_a_time(tmp_path: Path) -> None:
-    async with running_hub(tmp_path, dues_successes=1) as hub:
+    async with running_hub(tmp_path, newcomer_jobs=1) as hub:
         cast = await people(hub)
         both = await hub.account("bo", "submitter", "provider")
         node = await hub.node(both, cores=8)
         await submit(both, items=2, needs={"cores": 1})
-        for grant in await node.take(2):  # its owner's jobs are not limited, and pay no dues
+        for grant in await node.take(2):  # its owner's jobs are not limited, and do not count
             await node.report(grant.attempt_id)
         jobs = await submit(cast.sam, items=6, needs={"cores": 1})
         for _ in range(4):  # nobody checks them: four count as one
             [grant] = await node.take()
             assert (await node.poll(wait_ms=50)).grants == []
             view = await cast.trust(node)
-            assert (view["newcomer"], view["dues_paid"], view["dues"]) == (True, 0, 1)
+            assert (view["newcomer"], view["newcomer_jobs_done"], view["newcomer_jobs"]) == (True, 0, 1)
             why = await got(cast.sam, f"/jobs/{jobs[5]}/why")
             assert "too new" in why["sentence"]
             assert "(0 so far" in (await got(both, f"/nodes/{node.node_id}/why"))["reputation"]
@@ -223,7 +223,7 @@ def test_a_pool_from_before_counts_what_its_events_say(
         if database == "postgresql"
         else f"sqlite:///{tmp_path}/old.db"
     )
-    schema.migrate(url, to="0002")
+    schema.migrate(url, to="0010")
     engine = create_engine(dialect.postgres_url(url))
     told = "INSERT INTO events (at_ms, actor, action, account_id, node_id, reason, final) VALUES "
     statements = [

@@ -1,4 +1,4 @@
-"""What submitters' jobs do to nodes of others becomes their conduct, in the transaction that records it."""
+"""What submitters' jobs do to nodes of others becomes their reputation, in the transaction that records it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ TIMEOUT = {"outcome": "failed", "reason": "timeout", "exit_code": None}
 
 
 async def mine(client: httpx2.AsyncClient) -> dict[str, Any]:
-    found: dict[str, Any] = (await got(client, "/me"))["conduct"]
-    return found
+    return (await got(client, "/me"))["submitter_reputation"]
 
 
 async def test_jobs_on_nodes_of_others_count_and_those_on_ones_own_do_not(any_hub: HubDouble) -> None:
@@ -45,7 +44,7 @@ async def test_jobs_on_nodes_of_others_count_and_those_on_ones_own_do_not(any_hu
     await own.report(grant.attempt_id, **TIMEOUT)
     assert await mine(sam) == bad
     listed = await got(any_hub.admin, "/accounts")
-    shown = {account["name"]: account["conduct"] for account in listed["accounts"]}
+    shown = {account["name"]: account["submitter_reputation"] for account in listed["accounts"]}
     assert shown["sam"] == bad
     assert shown["pia"]["changed_at_ms"] is None
     assert await any_hub.hub.store.read(submitter_reputation_rows.differing) == []

@@ -37,8 +37,7 @@ async def judged(hub: HubDouble, node: NodeDouble, action: str, *, times: int = 
 
 
 async def known(client: httpx2.AsyncClient, node: NodeDouble) -> dict[str, Any]:
-    found: dict[str, Any] = (await got(client, f"/nodes/{node.node_id}"))["reputation"]
-    return found
+    return (await got(client, f"/nodes/{node.node_id}"))["reputation"]
 
 
 async def test_three_wrong_results_end_work_for_others_and_a_new_key_does_not_help(
@@ -48,7 +47,7 @@ async def test_three_wrong_results_end_work_for_others_and_a_new_key_does_not_he
     pia = await any_hub.account("pia", "provider", "submitter")
     node = await any_hub.node(pia)
     await judged(any_hub, node, REFUTED_ACTION, times=2)
-    assert (await known(pia, node))["strikes_lately"] == 2
+    assert (await known(pia, node))["recent_violations"] == 2
     assert "2 results were proven wrong" in (await got(pia, f"/nodes/{node.node_id}/why"))["reputation"]
     await judged(any_hub, node, REFUTED_ACTION)
     assert (await known(pia, node))["probation_at_ms"]
@@ -92,7 +91,12 @@ async def test_whitewashing_keeps_what_counts_against_a_node_and_loses_what_spea
         clock.advance(600_000)  # both are silent: either may come back under another name
         again = await hub.node(pia)
         heir = await known(pia, again)
-        assert (heir["failures"], heir["strikes"], heir["streak"], heir["dues_paid"]) == (2, 1, 0, 0)
+        assert (heir["failures"], heir["violation_count"], heir["streak"], heir["newcomer_jobs_done"]) == (
+            2,
+            1,
+            0,
+            0,
+        )
         assert heir["score"] == pytest.approx(low["score"], abs=0.001)
         fleet = hub.hub.nodes.registry.fleet
         assert fleet.streak(again.node_id) == 0
@@ -151,7 +155,7 @@ async def test_a_new_owner_holds_few_jobs_of_others_at_once_and_more_with_every_
         assert (await known(pia, nodes[0]))["exposure_cap"] == 50 * CREDIT
         await judged(hub, nodes[1], VERIFIED_ACTION)
         assert (await known(pia, nodes[1]))["exposure_cap"] == 100 * CREDIT
-        hub.hub.jobs.queue.kick()  # as after every report
+        hub.hub.jobs.queue.wake()  # as after every report
         grants = [await node.poll(wait_ms=50) for node in nodes]
         assert sum(len(reply.grants) for reply in grants) == 3
 

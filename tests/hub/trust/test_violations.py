@@ -15,17 +15,22 @@ from tests.hub.untouched import untouched
 database, hub, pool = rechecks.database, rechecks.hub, rechecks.pool
 
 
-async def test_a_nodes_owner_is_told_of_each_strike_of_the_probation_and_of_the_pardon(pool: Pool) -> None:
-    caught = [await pool.strike() for _ in range(2)]
+async def test_a_nodes_owner_is_told_of_each_violation_of_the_probation_and_of_the_pardon(pool: Pool) -> None:
+    caught = [await pool.penalise() for _ in range(2)]
     pool.sam = await pool.hub.account("eve", "submitter")
-    caught.append(await pool.strike())
+    caught.append(await pool.penalise())
     owner, node_id = await pool.owner(pool.sleeper), pool.sleeper.node_id
     assert (await pool.hub.admin.post(f"/nodes/{node_id}/pardon")).status_code == 200
     key = await pool.hub.admin.post("/keys", json={"name": "k", "account_id": owner})
     mine = pool.hub.client(key.json()["key"])
     told = (await mine.get("/events", params={"node_id": node_id, "limit": 500})).json()["events"]
-    mattering = [one for one in told if one["action"] in ("node.struck", "node.probation", "node.pardoned")]
-    assert [one["action"] for one in mattering] == ["node.struck"] * 2 + ["node.probation", "node.pardoned"]
+    mattering = [
+        one for one in told if one["action"] in ("node.penalised", "node.probation", "node.pardoned")
+    ]
+    assert [one["action"] for one in mattering] == ["node.penalised"] * 2 + [
+        "node.probation",
+        "node.pardoned",
+    ]
     assert [one["data"]["job_id"] for one in mattering[:3]] == caught
     sentences = [one["data"]["sentence"] for one in mattering[:3]]
     for sentence, words in zip(
@@ -33,13 +38,13 @@ async def test_a_nodes_owner_is_told_of_each_strike_of_the_probation_and_of_the_
     ):
         assert words in sentence
     theirs = (await pool.sam.get("/events", params={"limit": 500})).json()["events"]
-    assert not {"node.struck", "node.probation"} & {one["action"] for one in theirs}
+    assert not {"node.penalised", "node.probation"} & {one["action"] for one in theirs}
 
 
 @pytest.mark.soak
 async def test_nobody_gets_at_the_pools_own_account(pool: Pool) -> None:
     await pool.believed('"right"')
-    await pool.strike()
+    await pool.penalise()
     await pool.run(pool.nodes[1:])
     assert POOL_ACCOUNT != "hub", "who acts in events and who pays are two"
     asked: list[tuple[str, str, dict[str, Any]]] = [

@@ -108,10 +108,7 @@ def test_somebody_else_there_is_an_error_not_a_riddle() -> None:
     ) as server:
         assert server.stdout is not None
         url = f"http://127.0.0.1:{server.stdout.readline().strip()}"
-        with (
-            connect(url, retry_for=1) as pool,
-            pytest.raises(ComputePoolError, match="The hub answered 404"),
-        ):
+        with connect(url, retry_for=1) as pool, pytest.raises(ComputePoolError, match="The hub answered 404"):
             pool.whoami()
         server.kill()
 

@@ -122,11 +122,11 @@ def test_a_map_says_why(pool: Pool, caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.soak
 def test_what_runs_or_changes_in_numbers_only_is_not_told() -> None:
     said: list[str] = []
-    notice = waiting.WaitNotice(lambda: "", say=said.append)
+    notice = waiting.WaitNotice(lambda: "", write=said.append)
     for text in (
         "job_1: 3 of 4 nodes are busy",
         "job_2: 2 of 4 nodes are busy",
         "job_2: the only node is paused",
     ):
-        notice.tell(text)
+        notice.notify(text)
     assert said == ["job_1: 3 of 4 nodes are busy", "job_2: the only node is paused"]

@@ -24,15 +24,15 @@ export function AboutMe() {
           {(me) => <Who account={me} />}
         </QueryView>
       </Card>
-      <Card title="Conduct" note="How your jobs treat the machines of others; it counts when a node's owner is choosy.">
+      <Card title="Submitter reputation" note="How your jobs behave on other people's machines; owners can require a minimum.">
         <QueryView query={query} skeleton={<SkeletonRows rows={3} />}>
-          {(me) => <Conduct conduct={me.conduct} />}
+          {(me) => <SubmitterReputation known={me.submitter_reputation} />}
         </QueryView>
       </Card>
       <Card title="Storage" note="Files at the hub: inputs, outputs, results">
         <Storage />
       </Card>
-      <Card title="Limits" note="Set by the administrators; else those of the hub hold.">
+      <Card title="Limits" note="Set by administrators; otherwise the hub's defaults apply.">
         <QueryView query={query} skeleton={<SkeletonRows rows={3} />}>
           {(me) => <Limits account={me} />}
         </QueryView>
@@ -64,22 +64,22 @@ function Who({ account }: { account: Schemas["AccountView"] }) {
   );
 }
 
-function Conduct({ conduct }: { conduct: Schemas["ConductView"] | null | undefined }) {
-  if (!conduct) return <p className="text-muted">Nothing is known yet.</p>;
+function SubmitterReputation({ known }: { known: Schemas["SubmitterReputationView"] | null | undefined }) {
+  if (!known) return <p className="text-muted">Nothing is known yet.</p>;
   return (
     <div className="grid gap-4">
       <div className="grid gap-1.5">
         <p>
-          <span className="num font-semibold text-2xl">{percent(conduct.score)}</span>{" "}
-          {conduct.changed_at_ms === null && <span className="text-muted">where everybody begins</span>}
+          <span className="num font-semibold text-2xl">{percent(known.score)}</span>{" "}
+          {known.changed_at_ms === null && <span className="text-muted">where everybody begins</span>}
         </p>
-        <Progress value={conduct.score} label="Conduct" />
+        <Progress value={known.score} label="Submitter reputation" />
       </div>
       <Facts>
-        <Fact name="Done and paid">{count(conduct.completed)}</Fact>
-        <Fact name="Failed by their own fault">{count(conduct.failed)}</Fact>
-        <Fact name="Stopped by a limit">{count(conduct.harmful)}</Fact>
-        <Fact name="Cancelled while they ran">{count(conduct.cancelled)}</Fact>
+        <Fact name="Done and paid">{count(known.completed)}</Fact>
+        <Fact name="Failed by their own fault">{count(known.failed)}</Fact>
+        <Fact name="Stopped by a limit">{count(known.harmful)}</Fact>
+        <Fact name="Cancelled while they ran">{count(known.cancelled)}</Fact>
       </Facts>
     </div>
   );

@@ -21,7 +21,7 @@ export function Webhooks() {
   return (
     <Card
       title="Webhooks"
-      note="The hub calls an address of yours when a group is complete, its results are home, or a job has ended."
+      note="The hub calls your URL when a group is complete, its results are delivered, or a job ends."
       aside={
         <Button look="primary" small onClick={() => setMaking(true)}>
           New webhook
@@ -32,7 +32,7 @@ export function Webhooks() {
         {({ webhooks }) =>
           webhooks.length === 0 ? (
             <Empty icon={WebhookIcon} title="No webhooks yet">
-              <p>Name an https address, and it is told with a signed message. Nothing to poll, nothing lost while it is away.</p>
+              <p>Add an HTTPS URL to receive signed messages. Failed deliveries are retried.</p>
             </Empty>
           ) : (
             <ul className="grid gap-4">

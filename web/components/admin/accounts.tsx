@@ -26,7 +26,7 @@ export function Accounts() {
     <Card
       flush
       title="Accounts"
-      note="Everybody who may sign in here. Open one for its roles, limits and keys."
+      note="All accounts of this hub. Open one for its roles, limits and keys."
       aside={
         <Button look="primary" small onClick={() => setMaking(true)}>
           New account
@@ -88,12 +88,12 @@ function columns(open: (id: string) => void): Column<Account>[] {
       ),
     },
     {
-      key: "conduct",
-      title: "Conduct",
+      key: "submitter_reputation",
+      title: "Reputation",
       width: "6rem",
       right: true,
       from: "md",
-      cell: (account) => (account.conduct ? percent(account.conduct.score) : "–"),
+      cell: (account) => (account.submitter_reputation ? percent(account.submitter_reputation.score) : "–"),
     },
     {
       key: "limits",

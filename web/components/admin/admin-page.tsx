@@ -43,7 +43,7 @@ function ForAdmins() {
   const health = $api.useQuery("get", "/hub/health", undefined, { refetchInterval: 15_000 });
   const state = health.data?.state;
   return (
-    <Page title="Admin" note="Who is here, what things cost, what is paid out, and how the hub itself is.">
+    <Page title="Admin" note="Accounts, prices, payouts, and the health of the hub.">
       <Tabs
         label="Admin"
         value={tab}

@@ -17,7 +17,7 @@ type Approval = Schemas["ApprovalView"];
 export function Approvals() {
   const query = $api.useQuery("get", "/approvals");
   return (
-    <Card title="Waits for an administrator" note="Payouts, reviews of nodes, and what another administrator asked for.">
+    <Card title="Waits for an administrator" note="Payouts, node reviews, and requests of other administrators.">
       <QueryView query={query} skeleton={<SkeletonRows rows={3} />}>
         {({ approvals }) =>
           approvals.length === 0 ? (
@@ -62,7 +62,7 @@ function One({ approval }: { approval: Approval }) {
           <span className="break-words">{approval.summary}</span>
         </p>
         <p className="mt-1 text-muted text-sm">
-          asked by {approval.asked_by}, <Ago ms={approval.asked_at_ms} />
+          asked by {approval.requested_by}, <Ago ms={approval.requested_at_ms} />
           {approval.approved_by && `; ${approval.approved_by} has agreed`}
         </p>
       </div>

@@ -29,7 +29,7 @@ export function Checks() {
   return (
     <Card
       title="Invariants"
-      note="Rules that the database must keep, whatever happens: looked at all together, in one moment of it. The same as `pool hub check`."
+      note="Rules that the database must always obey, checked in one snapshot. The same as `pool hub check`."
       aside={
         <Button look="primary" small pending={running} onClick={() => run.mutate({})}>
           Check them now
@@ -49,7 +49,7 @@ function Outcome({ check }: { check: Check }) {
   if (check.state === "never") {
     return (
       <Empty icon={ListChecks} title={check.sentence}>
-        <p>The hub goes on serving meanwhile. With many jobs it takes some seconds.</p>
+        <p>The hub keeps serving meanwhile. With many jobs this takes a few seconds.</p>
       </Empty>
     );
   }
@@ -61,9 +61,9 @@ function Outcome({ check }: { check: Check }) {
         <Progress value={(check.done ?? 0) / rules.length} label="Rules looked at" />
       )}
       <p className="text-muted text-sm">
-        {check.asked_by && (
+        {check.requested_by && (
           <>
-            Asked by <AccountName id={check.asked_by} />,{" "}
+            Asked by <AccountName id={check.requested_by} />,{" "}
           </>
         )}
         <Ago ms={check.started_at_ms} />

@@ -13,7 +13,7 @@ export function HubKeys() {
   const query = $api.useQuery("get", "/hub/keys");
   return (
     <Card
-      title="What the hub signs with"
+      title="Signing keys"
       note="Job tokens and receipts are signed by the current key; the next one is published before it is used. Nodes follow by themselves."
       aside={<Rotate />}
     >
@@ -69,7 +69,7 @@ function Rotate() {
           Change the key
         </Button>
       )}
-      title="Sign with the next key from now on?"
+      title="Switch to the next signing key?"
       action="Change the key"
       danger
       confirm={async () => {

@@ -28,8 +28,8 @@ export function AllPayouts() {
   return (
     <Card
       flush
-      title="Payouts of everybody"
-      note="Open one to approve or refuse it, or to say what became of it at the bank."
+      title="Payouts of all accounts"
+      note="Open one to approve or reject it, or to record what the bank did."
       aside={
         <a
           href={hubUrl(["payouts", "export.csv"])}
@@ -51,7 +51,7 @@ export function AllPayouts() {
             more={more}
             empty={
               <Empty title={picked === "requested" ? "No payout waits for you" : "No such payouts"}>
-                <p>First payouts of an account and large ones wait here until an administrator lets them go.</p>
+                <p>First and large payouts wait here until an administrator approves them.</p>
               </Empty>
             }
           />

@@ -40,7 +40,7 @@ export function Quotas({ account }: { account: Schemas["AccountView"] }) {
       action="Set the limits"
       ready={body !== null}
     >
-      <p className="text-muted">What is left empty is limited as the hub is set up.</p>
+      <p className="text-muted">Empty fields use the hub's defaults.</p>
       <div className="grid gap-4 sm:grid-cols-2">
         <TextField
           label="Unfinished jobs at once"

@@ -102,7 +102,7 @@ function Nothing() {
     );
   }
   return (
-    <Empty title="No event fits these filters">
+    <Empty title="No events match these filters">
       <div>
         <Button onClick={() => setParams(NO_FILTERS)}>Show all</Button>
       </div>

@@ -40,12 +40,12 @@ export function Leaderboard() {
       }
     >
       <div className="grid items-start gap-5 lg:grid-cols-2">
-        <Card flush title="Lenders" note="Whose machines did the most for others">
+        <Card flush title="Lenders" note="Machines that did the most for others">
           <QueryView query={query} skeleton={<SkeletonRows rows={5} />}>
             {(board) => <Ranks leaders={board.lenders} money="Earned" lends />}
           </QueryView>
         </Card>
-        <Card flush title="Borrowers" note="Whose jobs ran most on machines of others">
+        <Card flush title="Borrowers" note="Jobs that ran most on other people's machines">
           <QueryView query={query} skeleton={<SkeletonRows rows={5} />}>
             {(board) => <Ranks leaders={board.borrowers} money="Paid" />}
           </QueryView>

@@ -30,7 +30,7 @@ export function MyPayouts() {
         }
         aside={
           <Button look="primary" small disabled={!first} onClick={() => setAsking(true)}>
-            Ask for a payout
+            Request a payout
           </Button>
         }
       >
@@ -52,7 +52,7 @@ export function MyPayouts() {
         </QueryView>
       </Card>
       <PayoutStates />
-      <Dialog open={asking} onClose={() => setAsking(false)} title="Ask for a payout">
+      <Dialog open={asking} onClose={() => setAsking(false)} title="Request a payout">
         {first && <PayoutForm available={first.available} minimum={first.minimum} done={() => setAsking(false)} />}
       </Dialog>
     </div>

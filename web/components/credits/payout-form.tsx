@@ -118,7 +118,7 @@ function Target({ words, set }: { words: Words; set: (change: Partial<Words>) =>
       />
       <TextField
         label="Account holder"
-        hint="As the bank writes it"
+        hint="As on the bank's records"
         autoComplete="off"
         className="sm:col-span-2"
         value={words.holder}

@@ -60,7 +60,7 @@ export function Statement({ accountId }: { accountId?: string | undefined }) {
       <Card
         flush
         title="Statement"
-        note="Every transfer, the newest first. Open a row to see why."
+        note="All transfers, newest first. Open a row to see why."
         aside={
           <a
             href={hubUrl(["credits", "statement.csv"], filters)}
@@ -120,7 +120,7 @@ function Filters() {
 function Nothing({ filtered }: { filtered: boolean }) {
   if (filtered) {
     return (
-      <Empty title="No transfer fits these filters">
+      <Empty title="No transfers match these filters">
         <div>
           <Button onClick={() => setParams({ kind: "", job: "", time: "", from: "", to: "" })}>Show all</Button>
         </div>

@@ -37,7 +37,7 @@ export function GroupList() {
   const { rows, more } = useRows(list, (page) => page.groups);
   const router = useRouter();
   return (
-    <Page title="Groups" note="Jobs that belong together: how far they are, what came, and where it goes.">
+    <Page title="Groups" note="Related jobs: their progress, their results, and where those are delivered.">
       <Filters />
       <Card flush>
         <QueryView query={list} skeleton={<SkeletonRows rows={8} />}>
@@ -50,7 +50,7 @@ export function GroupList() {
               rowHeight={60}
               more={more}
               onRow={(group) => router.push(`/groups?id=${group.id}` as Route)}
-              empty={q || kind ? <Empty icon={Search} title="No group is like that." /> : <NoGroups />}
+              empty={q || kind ? <Empty icon={Search} title="No groups match these filters." /> : <NoGroups />}
             />
           )}
         </QueryView>

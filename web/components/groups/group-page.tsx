@@ -161,8 +161,8 @@ function About({ group }: { group: Group }) {
             </Fact>
           )}
         </Facts>
-        <Code label="Command that waits for all of it" text={`pool group drain ${group.id}`} />
-        <Code label="Command that fetches all of it" text={`pool group fetch ${group.id} ./results`} />
+        <Code label="Command to wait for everything" text={`pool group drain ${group.id}`} />
+        <Code label="Command to fetch everything" text={`pool group fetch ${group.id} ./results`} />
       </div>
     </Card>
   );

@@ -32,7 +32,7 @@ export function HomeCard({ group }: { group: Group }) {
           <Ask group={group} />
           {wanted && state !== "arrived" && <CallOff group={group} />}
         </div>
-        {!wanted && <Code label="Command that brings it home" text={`pool group return-home ${group.id} --home NODE`} />}
+        {!wanted && <Code label="Command to deliver it" text={`pool group return-home ${group.id} --home NODE`} />}
       </div>
     </Card>
   );
@@ -67,7 +67,7 @@ function DeliveryFacts({ home }: { home: Schemas["HomeView"] }) {
 function useReturnHome(group: Group) {
   const queries = useQueryClient();
   const path = { group_id: group.id };
-  return async (body: { home?: string; wanted: boolean }) => {
+  return async (body: { home?: string; enabled: boolean }) => {
     const { data, error } = await client.POST("/groups/{group_id}/return-home", { params: { path }, body });
     if (!data) throw error;
     const queryKey = ["get", "/groups/{group_id}", { params: { path } }];
@@ -109,7 +109,7 @@ function Choose({ group, close }: { group: Group; close: () => void }) {
     setPending(true);
     setError(null);
     try {
-      await ask({ wanted: true, ...(home && { home }) });
+      await ask({ enabled: true, ...(home && { home }) });
       toast.success("It comes home.");
       close();
     } catch (refusal) {
@@ -144,7 +144,7 @@ function CallOff({ group }: { group: Group }) {
       trigger={(open) => <Button onClick={open}>Call it off</Button>}
       title="Leave the results at the hub?"
       action="Call it off"
-      confirm={() => ask({ wanted: false })}
+      confirm={() => ask({ enabled: false })}
     >
       What has not arrived is not fetched any more. You can ask for it again at any time.
     </Confirm>

@@ -109,7 +109,7 @@ export function SaveMenu({ group }: { group: Schemas["GroupView"] }) {
         title="Too much to download at once"
         note={`There are ${large}. A page takes up to ${count(FILES_MAX)} files and ${bytes(BYTES_MAX)}; this command fetches any number, resumes after an interruption, and verifies every file:`}
       >
-        <Code label="Command that fetches everything" text={`pool group fetch ${group.id} ./results`} />
+        <Code label="Command to fetch everything" text={`pool group fetch ${group.id} ./results`} />
       </Dialog>
     </>
   );

@@ -45,7 +45,7 @@ function Shown({ preview, file }: { preview: Preview; file: FileRef }) {
     case "too-large":
       return <p className="text-muted">A picture of {bytes(file.size)} is too large to be shown here. Download it.</p>;
     case "binary":
-      return <p className="text-muted">These bytes are no text and no picture that is shown here. Download it.</p>;
+      return <p className="text-muted">This file is neither text nor a supported image. Download it to open it.</p>;
   }
 }
 
@@ -57,7 +57,7 @@ function Picture({ blob, name }: { blob: Blob; name: string }) {
     setUrl(made);
     return () => URL.revokeObjectURL(made);
   }, [blob]);
-  if (broken) return <p className="text-muted">The picture is damaged, or of a kind that this browser does not show.</p>;
+  if (broken) return <p className="text-muted">The image is damaged, or this browser does not support it.</p>;
   if (!url) return <Skeleton className="h-24" />;
   return (
     // biome-ignore lint/performance/noImgElement: bytes that are here need no optimiser

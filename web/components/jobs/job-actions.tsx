@@ -31,7 +31,7 @@ export function JobActions({ job }: { job: JobDetail }) {
           )}
         />
       )}
-      {job.can_again && <Resubmit job={job} />}
+      {job.can_resubmit && <Resubmit job={job} />}
       {job.can_cancel && <Cancel job={job} />}
     </>
   );
@@ -69,7 +69,7 @@ function Resubmit({ job }: { job: JobDetail }) {
   const [terms, setTerms] = useState<"same" | "today">("same");
   const router = useRouter();
   const idempotency = useIdempotencyKey();
-  const resubmit = $api.useMutation("post", "/jobs/{job_id}/again");
+  const resubmit = $api.useMutation("post", "/jobs/{job_id}/resubmit");
   const run = () => {
     const body = { terms };
     resubmit.mutate(

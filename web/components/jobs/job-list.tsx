@@ -165,8 +165,8 @@ function NoJobs({ some }: { some: boolean }) {
   const mayFetch = useRole("submitter");
   if (some) {
     return (
-      <Empty title="No job is like that">
-        <p>Take a filter away, and see more.</p>
+      <Empty title="No jobs match these filters">
+        <p>Remove a filter to see more.</p>
         <div>
           <Button onClick={() => setParams(Object.fromEntries(FILTERS.map((name) => [name, ""])))}>Clear all filters</Button>
         </div>

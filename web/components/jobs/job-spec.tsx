@@ -58,7 +58,7 @@ export function JobSpec({ job }: { job: JobDetail }) {
 }
 
 function Change({ job }: { job: JobDetail }) {
-  if (!job.can_again || (job.spec.kind !== "script" && job.spec.kind !== "command")) return null;
+  if (!job.can_resubmit || (job.spec.kind !== "script" && job.spec.kind !== "command")) return null;
   return (
     <ButtonLink small href={`/submit?again=${encodeURIComponent(job.id)}` as Route}>
       Change and submit

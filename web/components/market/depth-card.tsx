@@ -101,7 +101,7 @@ function Steps({ zone, scale, offer, want }: StepsProps) {
       </div>
       <div className="num flex justify-between pt-1 text-muted text-xs">
         <span>0</span>
-        <span>credits a unit-hour</span>
+        <span>credits per unit-hour</span>
         <span>{credits(scale.end)}</span>
       </div>
     </div>

@@ -98,7 +98,7 @@ function Charts({ chart, zone, zones, compare }: ChartsProps) {
         steps
       />
       <div className="grid gap-2">
-        <h3>How much of what is offered is wanted</h3>
+        <h3>Share of the offered capacity in use</h3>
         <TimeChart
           label="Utilisation"
           times={chart.at_ms}

@@ -22,7 +22,7 @@ export function ZoneStats({ zone }: { zone: ZoneMarket | undefined }) {
   }
   return (
     <Stats>
-      <Stat name="Spot price" hint="credits a unit-hour">
+      <Stat name="Spot price" hint="credits per unit-hour">
         <Money micro={zone.spot} />
       </Stat>
       <Stat name="In the last hour" hint={`from ${credits(zone.hour_ago)}`}>

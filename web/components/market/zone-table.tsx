@@ -35,7 +35,7 @@ function columns(zone: Zone, onChoose: (zone: Zone) => void): Column<ZoneMarket>
     {
       key: "region",
       title: "Region",
-      width: "minmax(6rem,1fr)",
+      width: "minmax(7rem,1fr)",
       sort: (row) => row.region,
       cell: (row) => regionName(row.region),
     },
@@ -56,7 +56,7 @@ function columns(zone: Zone, onChoose: (zone: Zone) => void): Column<ZoneMarket>
       sort: (row) => changeOf(row) ?? 0,
       cell: (row) => <Change share={changeOf(row)} />,
     },
-    { key: "trend", title: "Last 6 h", width: "minmax(7rem,1fr)", from: "lg", cell: (row) => <Sparkline values={row.trend} /> },
+    { key: "trend", title: "Last 6 h", width: "minmax(7rem,1fr)", from: "xl", cell: (row) => <Sparkline values={row.trend} /> },
     {
       key: "used",
       title: "Used",
@@ -80,7 +80,7 @@ function columns(zone: Zone, onChoose: (zone: Zone) => void): Column<ZoneMarket>
       title: "Wanted",
       width: "6.5rem",
       right: true,
-      from: "md",
+      from: "lg",
       sort: (row) => row.demand,
       cell: (row) => units(row.demand),
     },
@@ -89,7 +89,7 @@ function columns(zone: Zone, onChoose: (zone: Zone) => void): Column<ZoneMarket>
       title: "Nodes",
       width: "6rem",
       right: true,
-      from: "md",
+      from: "lg",
       sort: (row) => row.nodes,
       cell: (row) => count(row.nodes),
     },
@@ -98,7 +98,7 @@ function columns(zone: Zone, onChoose: (zone: Zone) => void): Column<ZoneMarket>
       title: "Floors",
       width: "8rem",
       right: true,
-      from: "xl",
+      from: "2xl",
       cell: (row) => span(row.floors.map((level) => level.floor)),
     },
     {
@@ -106,7 +106,7 @@ function columns(zone: Zone, onChoose: (zone: Zone) => void): Column<ZoneMarket>
       title: "Ceilings",
       width: "8rem",
       right: true,
-      from: "xl",
+      from: "2xl",
       cell: (row) => span(row.ceilings.flatMap((level) => (level.price === null ? [] : [level.price]))),
     },
   ];

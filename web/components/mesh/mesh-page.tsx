@@ -43,10 +43,10 @@ export function MeshPage() {
     );
   }
   return (
-    <Page title="Mesh" note="Every machine of the pool that is online now, and what goes on there.">
+    <Page title="Mesh" note="Every online machine of the pool, and what it is doing.">
       <Counters mesh={mesh.data} />
       <div className="grid min-w-0 gap-5 xl:grid-cols-[minmax(0,1fr)_23rem]">
-        <Card title="Where the nodes are" note="By the regions their owners state. Nobody is looked up by address." flush>
+        <Card title="Where the nodes are" note="By the regions that owners state; IP addresses are not used." flush>
           <FilterBar nodes={all} shown={shown.length} filter={filter} />
           <div className="border-line border-y bg-(--sea)">
             {nodes.data ? (

@@ -25,7 +25,7 @@ const COLUMNS: Column<MeshNode>[] = [
     key: "owner",
     title: "Owner",
     width: "minmax(6.5rem,1fr)",
-    from: "lg",
+    from: "xl",
     sort: (node) => node.owner_name,
     cell: (node) => (node.mine ? "you" : node.owner_name),
   },
@@ -42,28 +42,19 @@ const COLUMNS: Column<MeshNode>[] = [
     ),
   },
   {
-    key: "kind",
-    title: "Kind",
-    width: "minmax(9.6rem,1fr)",
-    from: "xl",
-    sort: (node) => node.family,
-    cell: (node) => node.family,
-  },
-  {
     key: "place",
     title: "Place",
     width: "minmax(9.7rem,1.4fr)",
-    from: "md",
+    from: "lg",
     sort: (node) => node.place,
     cell: (node) => node.place,
   },
-  { key: "region", title: "Region", width: "6rem", from: "xl", sort: (node) => node.region, cell: (node) => node.region || "–" },
   {
     key: "cores",
     title: "Cores",
     width: "5.2rem",
     right: true,
-    from: "sm",
+    from: "md",
     sort: (node) => node.cores,
     cell: (node) => units(node.cores * 1000),
   },
@@ -72,7 +63,7 @@ const COLUMNS: Column<MeshNode>[] = [
     title: "RAM",
     width: "6.2rem",
     right: true,
-    from: "lg",
+    from: "xl",
     sort: (node) => node.ram_mb,
     cell: (node) => megabytes(node.ram_mb),
   },
@@ -115,7 +106,7 @@ export function NodeTable({ nodes, onOpen }: { nodes: MeshNode[]; onOpen: (id: s
       onRow={(node) => onOpen(node.id)}
       sort={{ by, onChange: setBy }}
       height="32rem"
-      empty={<Empty title="No node is like that">Take a filter away, above the map, to see the others.</Empty>}
+      empty={<Empty title="No nodes match these filters">Remove a filter above the map to see more.</Empty>}
     />
   );
 }

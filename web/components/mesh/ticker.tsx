@@ -44,7 +44,7 @@ export function Ticker() {
         {lines === undefined ? (
           <SkeletonRows rows={7} />
         ) : lines.length === 0 ? (
-          <p className="p-5 text-muted">Nothing has happened yet. The first job or node shows up here by itself.</p>
+          <p className="p-5 text-muted">Nothing has happened yet. The first job or node will appear here.</p>
         ) : (
           <ul>
             {lines.map((line) => (

@@ -18,7 +18,7 @@ const HELP: Record<StepName, ReactNode> = {
         Python 3.11 or newer.
       </li>
       <li>
-        <b>The hub is not reached</b>: that machine must be able to open the hub's address, the one in the command. A hub at
+        <b>The hub cannot be reached</b>: that machine must be able to open the hub's address, the one in the command. A hub at
         127.0.0.1 is reached from its own machine only.
       </li>
       <li>
@@ -39,7 +39,7 @@ const HELP: Record<StepName, ReactNode> = {
       <li>
         What it says itself:
         <div className="mt-1.5">
-          <Code text="pool node status" label="Command that says how it is" />
+          <Code text="pool node status" label="Command to show its status" />
         </div>
       </li>
     </List>

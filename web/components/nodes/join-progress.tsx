@@ -156,7 +156,7 @@ function Checklist({ status }: { status: Status }) {
     <div className="grid min-w-0 gap-5">
       {status.hosts > 1 && <Notice>{status.sentence}</Notice>}
       {nodes.length === 0 ? (
-        <Card title="What will happen" note="This list ticks itself; the page may be left and come back to.">
+        <Card title="What will happen" note="The list updates by itself; you can leave this page and come back.">
           <JoinSteps steps={status.steps} />
         </Card>
       ) : (
@@ -164,7 +164,9 @@ function Checklist({ status }: { status: Status }) {
           <Card
             key={node.node_id}
             title={node.name}
-            note={node.complete ? "It is part of the pool." : "This list ticks itself; the page may be left and come back to."}
+            note={
+              node.complete ? "It is part of the pool." : "The list updates by itself; you can leave this page and come back."
+            }
             aside={
               <ButtonLink small href={nodeHref(node.node_id) as Route}>
                 Open the node

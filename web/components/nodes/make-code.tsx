@@ -29,7 +29,7 @@ export function MakeCode({ onMade }: { onMade: (code: MadeCode) => void }) {
   const make = $api.useMutation("post", "/nodes/codes", { onSuccess: onMade });
   const submit = (event: FormEvent) => {
     event.preventDefault();
-    make.mutate({ body: many ? { hosts: Number(hosts), life_s: Number(life) } : { hosts: 1 } });
+    make.mutate({ body: many ? { hosts: Number(hosts), lifetime_s: Number(life) } : { hosts: 1 } });
   };
   const problem = make.error ? asProblem(make.error) : null;
   return (
@@ -66,11 +66,11 @@ export function MakeCode({ onMade }: { onMade: (code: MadeCode) => void }) {
               options={HOURS}
               value={life}
               onChange={(event) => setLife(event.target.value)}
-              error={problem?.field === "life_s" ? problem.detail : undefined}
+              error={problem?.field === "lifetime_s" ? problem.detail : undefined}
             />
           </div>
         )}
-        {problem && !["hosts", "life_s"].includes(problem.field ?? "") && <Notice tone="bad">{problem.detail}</Notice>}
+        {problem && !["hosts", "lifetime_s"].includes(problem.field ?? "") && <Notice tone="bad">{problem.detail}</Notice>}
         <Button type="submit" look="primary" pending={make.isPending} className="justify-self-start">
           Make a code
         </Button>
@@ -114,7 +114,7 @@ export function OpenCodes() {
   const codes = query.data?.codes ?? [];
   if (codes.length === 0) return null;
   return (
-    <Card title="Codes that are still open" note="The codes themselves are shown once, when they are made.">
+    <Card title="Open codes" note="Codes are shown only once, when they are created.">
       <ul className="divide-y divide-line">
         {codes.map((code) => (
           <li key={code.id} className="flex flex-wrap items-center justify-between gap-x-4 gap-y-2 py-2.5">

@@ -91,8 +91,8 @@ function Pardon({ node }: { node: NodeView }) {
         toast.success(`${node.name} was pardoned.`);
       }}
     >
-      Its ban and its strikes for wrong results are taken back, and its streak begins anew. For a fault that was mended, such as
-      broken memory, or a program whose results cannot be compared.
+      Its ban and its violations for wrong results are taken back, and its streak begins anew. For a fault that was mended, such
+      as broken memory, or a program whose results cannot be compared.
     </Confirm>
   );
 }

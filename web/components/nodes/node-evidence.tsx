@@ -74,7 +74,7 @@ function keysOf(rows: Row[]): Map<Row, string> {
 }
 
 function tone(row: Row): Tone {
-  if (row.strike || row.success === false) return "bad";
+  if (row.violation || row.success === false) return "bad";
   return row.success ? "good" : "neutral";
 }
 
@@ -104,7 +104,7 @@ function columns(all: boolean): Column<Row>[] {
       width: "6rem",
       cell: (row) => (
         <Badge tone={tone(row)}>
-          {row.strike ? "strike" : row.weight === 0 ? "nothing" : `${row.success === false ? "−" : "+"}${row.weight}`}
+          {row.violation ? "violation" : row.weight === 0 ? "nothing" : `${row.success === false ? "−" : "+"}${row.weight}`}
         </Badge>
       ),
     },

@@ -20,10 +20,7 @@ export function NodeFloor({ node, earnings }: { node: NodeView; earnings: Schema
   const own = earnings.floor_is_default ? null : earnings.floor;
   return (
     <div className="grid gap-5">
-      <Card
-        title="Floor of this node"
-        note="What it wants at least for a unit-hour, after the fee. Your own jobs run whatever it is."
-      >
+      <Card title="Floor of this node" note="The lowest price per unit-hour, after the fee. Your own jobs always run.">
         <FloorForm
           key={own ?? "none"}
           label="Floor"

@@ -149,7 +149,7 @@ const COLUMNS: Column<NodeView>[] = [
       </>
     ),
   },
-  { key: "isolation", title: "Isolation", width: "8rem", from: "xl", cell: (node) => node.profile.isolation },
+  { key: "isolation", title: "Isolation", width: "7.25rem", from: "xl", cell: (node) => node.profile.isolation },
   {
     key: "region",
     title: "Region",
@@ -176,9 +176,9 @@ const COLUMNS: Column<NodeView>[] = [
   {
     key: "seen",
     title: "Last seen",
-    width: "7rem",
+    width: "7.75rem",
     right: true,
-    from: "md",
+    from: "lg",
     cell: (node) => <Ago ms={node.last_seen_ms} />,
   },
 ];
@@ -224,7 +224,7 @@ function NoneAtAll() {
 
 function NothingFits() {
   return (
-    <Empty title="No node is like that.">
+    <Empty title="No nodes match these filters.">
       <Button className="justify-self-center" onClick={() => setParams(Object.fromEntries(FILTERS.map((name) => [name, ""])))}>
         Clear the filters
       </Button>

@@ -12,7 +12,7 @@ type Reputation = Schemas["ReputationView"];
 /** How far the pool relies on it, what that follows from, and every outcome behind it. */
 export function NodeReputation({ node }: { node: NodeView }) {
   const known = node.reputation;
-  if (!known) return <Empty title="Nothing is known of this node." />;
+  if (!known) return <Empty title="This node has no history yet." />;
   return (
     <div className="grid gap-5">
       {known.probation_at_ms != null && (
@@ -58,8 +58,8 @@ function Numbers({ known }: { known: Reputation }) {
       <Stat name="Streak" hint="verified in a row">
         {count(known.streak)}
       </Stat>
-      <Stat name="Strikes" hint={`${count(known.strikes_lately)} in the last 30 days`}>
-        {count(known.strikes)}
+      <Stat name="Violations" hint={`${count(known.recent_violations)} in the last 30 days`}>
+        {count(known.violation_count)}
       </Stat>
     </Stats>
   );
@@ -78,8 +78,8 @@ function Standing({ known }: { known: Reputation }) {
   return (
     <Card title="Standing">
       <Facts>
-        <Fact name="Newcomer's dues">
-          {known.newcomer ? `${known.dues_paid} of ${known.dues} verified jobs of others` : "paid"}
+        <Fact name="Newcomer">
+          {known.newcomer ? `${known.newcomer_jobs_done} of ${known.newcomer_jobs} verified jobs of others` : "no"}
         </Fact>
         <Fact name="Days with good work">{count(known.tenure_days)}</Fact>
         <Fact name="Days with verified work">{count(known.verified_days)}</Fact>
@@ -105,15 +105,18 @@ const WORDS: [string, string][] = [
     "Failures",
     "Only the node's own: its sandbox, its agent, a lost connection. A job that fails by itself says nothing about the node.",
   ],
-  ["Dues", "A newcomer gets one job of others at a time, so that beginning anew under another name gains nothing."],
+  ["Newcomer", "A newcomer gets one job of others at a time, so that beginning anew under another name gains nothing."],
   ["Worth", "What the jobs of others on all of the owner's nodes may cost together; it grows with each day of verified work."],
-  ["Strikes", "Results that nodes of other owners proved wrong. Three in 30 days, in jobs of at least two people, ban the node."],
+  [
+    "Violations",
+    "Results that nodes of other owners proved wrong. Three in 30 days, in jobs of at least two people, ban the node.",
+  ],
   ["Streak", "The longer it is, the more rarely its results are checked."],
 ];
 
 function HowItWorks() {
   return (
-    <Card title="What the words mean">
+    <Card title="What the terms mean">
       <dl className="grid gap-3">
         {WORDS.map(([word, meaning]) => (
           <div key={word}>

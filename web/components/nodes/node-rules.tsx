@@ -102,7 +102,7 @@ function RulesForm({ node, draft, setDraft, view }: RulesProps & { view: Schemas
             />
           </div>
         </Card>
-        <Card title="How large" note="The most that one job may ask for. Empty: whatever fits.">
+        <Card title="How large" note="Limits per job. Leave empty for no limit.">
           <div className="grid gap-4 sm:grid-cols-3">
             <TextField label="Longest" unit="min" inputMode="numeric" {...text("minutes_max")} />
             <TextField label="Maximum memory" unit="MB" inputMode="numeric" {...text("ram_mb_max")} />

@@ -7,7 +7,7 @@ import { ButtonLink, IconButton } from "@/components/ui/button";
 import { classes } from "@/components/ui/classes";
 import { Link } from "@/components/ui/link";
 import { Failure, Skeleton } from "@/components/ui/states";
-import { usePrefetchedPages } from "@/lib/offline-pages";
+import { useIsPageOnItsWay, usePrefetchedPages } from "@/lib/offline-pages";
 import { useSession } from "@/lib/session";
 import { AccountMenu } from "./account-menu";
 import { ConnectionMark } from "./connection-mark";
@@ -29,6 +29,7 @@ export function Shell({ children }: { children: ReactNode }) {
       <a href="#main" className="sr-only z-50 bg-surface px-4 py-2 focus:not-sr-only focus:fixed focus:top-2 focus:left-2">
         Skip to the page
       </a>
+      <PageLoading />
       <Side />
       <TopBar />
       <main id="main" tabIndex={-1} className="min-w-0 outline-none">
@@ -36,6 +37,14 @@ export function Shell({ children }: { children: ReactNode }) {
         {account ? children : error ? <HubAway /> : <PageSkeleton />}
       </main>
     </div>
+  );
+}
+
+/** A hub that is slow, or hangs: the click was seen. */
+function PageLoading() {
+  if (!useIsPageOnItsWay()) return null;
+  return (
+    <div role="progressbar" aria-label="Loading the page" className="fixed inset-x-0 top-0 z-50 h-1 animate-pulse bg-accent" />
   );
 }
 

@@ -98,7 +98,7 @@ export function Place(props: FieldsProps) {
         <TextField label="Excluded tags" {...text("excludeTags")} />
         <TextField label="This node only" hint="Its name or id" {...text("host")} />
         <TextField label="Excluded nodes" {...text("excludeHosts")} />
-        <TextArea label="Properties" rows={2} hint="NAME=VALUE, one to a line" {...text("properties")} />
+        <TextArea label="Properties" rows={2} hint="NAME=VALUE, one per line" {...text("properties")} />
         <TextField label="Mesh version" {...text("meshVersion")} />
       </div>
       <Choices id="submit-regions" values={regions} />
@@ -120,7 +120,7 @@ export function Time(props: FieldsProps) {
     <Section title="Time and tries" said={summarize(form, pairs, "at most an hour, one try")} wrong={hasError(errors, TIME)}>
       <div className="grid grid-cols-2 gap-4 sm:grid-cols-3">
         <TextField label="Time limit" placeholder="1h" hint="90, 10m, 2h" {...text("timeout")} />
-        <TextField label="Retries" inputMode="numeric" placeholder="0" hint="After a failure of its own" {...text("retries")} />
+        <TextField label="Retries" inputMode="numeric" placeholder="0" hint="After the job itself fails" {...text("retries")} />
         <TextField
           label="Priority"
           inputMode="numeric"
@@ -131,13 +131,13 @@ export function Time(props: FieldsProps) {
       </div>
       <CheckField
         label="It saves checkpoints"
-        hint="Another node goes on from the last one when its node is lost."
+        hint="If its node is lost, another one resumes from the last checkpoint."
         checked={form.checkpoints}
         onChange={(event) => change({ checkpoints: event.target.checked })}
       />
       <CheckField
         label="It moves"
-        hint="It goes on at hosts that it names itself."
+        hint="It moves to hosts that it names itself."
         checked={form.moves}
         onChange={(event) => change({ moves: event.target.checked })}
       />
@@ -259,10 +259,10 @@ export function Environment(props: FieldsProps) {
           label="Python packages"
           rows={3}
           placeholder="numpy==2.3"
-          hint="One to a line; wheels only"
+          hint="One per line; wheels only"
           {...text("dependencies")}
         />
-        <TextArea label="Environment" rows={3} placeholder="SEED=7" hint="NAME=VALUE, one to a line" {...text("env")} />
+        <TextArea label="Environment" rows={3} placeholder="SEED=7" hint="NAME=VALUE, one per line" {...text("env")} />
       </div>
       <TextField
         label="Hosts it may reach"

@@ -35,7 +35,7 @@ export function TemplateRow({ chosen, choose }: { chosen: Form; choose: (templat
         open={asked !== null}
         onClose={() => setAsked(null)}
         title="Replace what you wrote?"
-        note="The template takes the place of the whole form."
+        note="The template replaces the whole form."
       >
         <div className="flex justify-end gap-2">
           <Button onClick={() => setAsked(null)}>Keep mine</Button>

@@ -18,7 +18,7 @@ export interface Column<Row> {
   right?: boolean; // numbers
   fill?: boolean; // the content is as wide as the column: bars
   sort?: (row: Row) => string | number; // its heading sorts by this; only where all rows are there
-  from?: "sm" | "md" | "lg" | "xl"; // shown where the table is at least this wide
+  from?: "sm" | "md" | "lg" | "xl" | "2xl"; // shown where the table is at least this wide
 }
 
 interface DataTableProps<Row> {
@@ -55,6 +55,7 @@ const SHOWN = {
   md: "hidden @min-[680px]:flex",
   lg: "hidden @min-[880px]:flex",
   xl: "hidden @min-[1080px]:flex",
+  "2xl": "hidden @min-[1140px]:flex",
 };
 
 export function DataTable<Row>(props: DataTableProps<Row>) {

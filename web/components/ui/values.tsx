@@ -1,6 +1,6 @@
 "use client";
 // Amounts, times and ids as they appear in text.
-import { useNow } from "@/lib/clock";
+import { useClock } from "@/lib/clock";
 import { ago, credits, duration, moment, shortId } from "@/lib/format";
 import { Copy } from "./copy";
 
@@ -25,12 +25,12 @@ export function Money({ micro, signed = false, unit = false, exact = false }: Mo
 
 /** "3 min ago", growing older by itself; the moment on hover. */
 export function Ago({ ms }: { ms: number | null | undefined }) {
-  const now = useNow(5000);
+  const text = useClock((now) => ago(ms ?? 0, now));
   if (ms === null || ms === undefined) return <span className="text-muted">never</span>;
-  if (now === 0) return <span className="inline-block w-16">&nbsp;</span>;
+  if (text === null) return <span className="inline-block w-16">&nbsp;</span>;
   return (
     <time dateTime={new Date(ms).toISOString()} title={moment(ms)} className="num whitespace-nowrap">
-      {ago(ms, now)}
+      {text}
     </time>
   );
 }
@@ -45,10 +45,9 @@ export function Moment({ ms }: { ms: number }) {
 
 /** How long something took, or takes until now while it has no end. */
 export function Took({ fromMs, toMs }: { fromMs: number | null | undefined; toMs: number | null | undefined }) {
-  const now = useNow(1000);
+  const text = useClock((now) => duration((toMs ?? now) - (fromMs ?? 0)));
   if (fromMs === null || fromMs === undefined) return <span className="text-muted">–</span>;
-  const end = toMs ?? now;
-  return <span className="num whitespace-nowrap">{end === 0 ? "" : duration(end - fromMs)}</span>;
+  return <span className="num whitespace-nowrap">{text}</span>;
 }
 
 export function Id({ id }: { id: string }) {

@@ -31,7 +31,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Which nodes would take such a job, and why the others would not */
+        /** Preview which nodes would take such a job, and why the others would not */
         post: operations["preview"];
         delete?: never;
         options?: never;
@@ -46,7 +46,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** One job in full; waits for a change if asked to */
+        /** Get a job in full; can wait for a change */
         get: operations["get_job"];
         put?: never;
         post?: never;
@@ -63,7 +63,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** How a finished job ended, with its result */
+        /** Get the outcome and result of a finished job */
         get: operations["get_result"];
         put?: never;
         post?: never;
@@ -80,7 +80,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What the job printed, live by long poll */
+        /** Get the job's output, live by long poll */
         get: operations["get_logs"];
         put?: never;
         post?: never;
@@ -99,7 +99,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Cancel a job; a finished one stays as it is */
+        /** Cancel a job; a finished job is left unchanged */
         post: operations["cancel_job"];
         delete?: never;
         options?: never;
@@ -107,7 +107,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/jobs/{job_id}/again": {
+    "/jobs/{job_id}/resubmit": {
         parameters: {
             query?: never;
             header?: never;
@@ -116,8 +116,8 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Submit the same job once more, as a new one */
-        post: operations["run_again"];
+        /** Resubmit a job as a new one */
+        post: operations["resubmit_job"];
         delete?: never;
         options?: never;
         head?: never;
@@ -131,7 +131,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Why the job is in its state, with numbers and what would change it */
+        /** Explain the job's state, with numbers and what would change it */
         get: operations["explain_job"];
         put?: never;
         post?: never;
@@ -148,7 +148,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Where an unfinished job goes on from if it has to start again, with the files */
+        /** Get the checkpoint that an unfinished job would resume from, with its files */
         get: operations["get_checkpoint"];
         put?: never;
         post?: never;
@@ -165,7 +165,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What waits and what each node holds */
+        /** Show the queue and what each node runs */
         get: operations["get_queue"];
         put?: never;
         post?: never;
@@ -185,7 +185,7 @@ export interface paths {
         /** List groups, newest first */
         get: operations["list_groups"];
         put?: never;
-        /** Make a group for jobs that belong together */
+        /** Create a group for related jobs */
         post: operations["create_group"];
         delete?: never;
         options?: never;
@@ -200,7 +200,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** A group and how many of its jobs are in which state */
+        /** Get a group, with its number of jobs in each state */
         get: operations["get_group"];
         put?: never;
         post?: never;
@@ -217,7 +217,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What finished, in the order it did, live by long poll */
+        /** Get results in the order they finished, live by long poll */
         get: operations["get_results"];
         put?: never;
         post?: never;
@@ -234,7 +234,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What running jobs told the collector, in the order it came, live by long poll */
+        /** Get messages from running jobs in order of arrival, live by long poll */
         get: operations["get_messages"];
         put?: never;
         post?: never;
@@ -268,7 +268,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What the collector knows: counts, the beginning of each list, where it is, where it goes */
+        /** Summarise a group: counts, the start of each list, and the delivery state */
         get: operations["get_summary"];
         put?: never;
         post?: never;
@@ -285,7 +285,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Everything the group is about, page by page: its jobs, then the keys without one */
+        /** List the group's items: its jobs, then keys without a job */
         get: operations["get_items"];
         put?: never;
         post?: never;
@@ -302,7 +302,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** In which state each item is, and no more: thousands in one answer */
+        /** Get only the state of each item, thousands per reply */
         get: operations["get_states"];
         put?: never;
         post?: never;
@@ -319,7 +319,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The group when it is complete, or as it is when wait_ms are over */
+        /** Wait until the group is complete, or until wait_ms have passed */
         get: operations["drain_group"];
         put?: never;
         post?: never;
@@ -338,7 +338,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Register keys that the group waits for, with or without a job */
+        /** Register keys that the group expects, with or without a job */
         post: operations["register_keys"];
         delete?: never;
         options?: never;
@@ -355,7 +355,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Report how keys without a job ended; the first report of a key stands */
+        /** Report outcomes of keys without a job; the first report of a key counts */
         post: operations["report_keys"];
         delete?: never;
         options?: never;
@@ -372,7 +372,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Bring the results to a node of yours when the group is complete; again, elsewhere, or not at all */
+        /** Deliver the results to one of your nodes when the group is complete; repeat, redirect or cancel that */
         post: operations["return_home"];
         delete?: never;
         options?: never;
@@ -380,15 +380,15 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/homecomings/{group_id}": {
+    "/result-deliveries/{group_id}": {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        /** What a home node is to bring home */
-        get: operations["get_homecoming"];
+        /** Get what the home node has to fetch */
+        get: operations["get_result_delivery"];
         put?: never;
         post?: never;
         delete?: never;
@@ -397,15 +397,15 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/homecomings/{group_id}/items": {
+    "/result-deliveries/{group_id}/items": {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        /** Its items, page by page; their artifacts can be read while the group waits for its home */
-        get: operations["get_homecoming_items"];
+        /** List the items to fetch; their artifacts are readable until delivery */
+        get: operations["get_result_delivery_items"];
         put?: never;
         post?: never;
         delete?: never;
@@ -414,7 +414,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/homecomings/{group_id}/trouble": {
+    "/result-deliveries/{group_id}/problem": {
         parameters: {
             query?: never;
             header?: never;
@@ -423,15 +423,15 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Why it is not home yet */
-        post: operations["report_trouble"];
+        /** Report why delivery has not succeeded yet */
+        post: operations["report_delivery_problem"];
         delete?: never;
         options?: never;
         head?: never;
         patch?: never;
         trace?: never;
     };
-    "/homecomings/{group_id}/arrival": {
+    "/result-deliveries/{group_id}/arrival": {
         parameters: {
             query?: never;
             header?: never;
@@ -440,7 +440,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Everything is home and verified */
+        /** Report that everything was delivered and verified */
         post: operations["report_arrival"];
         delete?: never;
         options?: never;
@@ -457,7 +457,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** A running job submits others, within the number and the budget that it was given */
+        /** Submit jobs from a running job, within its limits */
         post: operations["submit_children"];
         delete?: never;
         options?: never;
@@ -474,7 +474,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** A running job makes a group for jobs that it submits */
+        /** Create a group from a running job */
         post: operations["create_child_group"];
         delete?: never;
         options?: never;
@@ -489,7 +489,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** How a job ended that a running job submitted */
+        /** Get the outcome of a job that a running job submitted */
         get: operations["child_result"];
         put?: never;
         post?: never;
@@ -508,7 +508,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** A running job cancels one that it submitted */
+        /** Cancel a job that a running job submitted */
         post: operations["cancel_child"];
         delete?: never;
         options?: never;
@@ -523,7 +523,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What finished in a group that a running job made */
+        /** Get results of a group that a running job created */
         get: operations["child_group_results"];
         put?: never;
         post?: never;
@@ -542,7 +542,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** A running job tells its group's collector something */
+        /** Send a message from a running job to its group's collector */
         post: operations["receive_message"];
         delete?: never;
         options?: never;
@@ -576,7 +576,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Report how attempts ended; every report gets a definite answer */
+        /** Report outcomes of attempts; every report gets a final verdict */
         post: operations["complete"];
         delete?: never;
         options?: never;
@@ -593,7 +593,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Renew leases and tell what runs, without waiting or claiming */
+        /** Renew leases and report running attempts, without claiming work */
         post: operations["heartbeat"];
         delete?: never;
         options?: never;
@@ -610,7 +610,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** What running attempts printed */
+        /** Send the output of running attempts */
         post: operations["receive_logs"];
         delete?: never;
         options?: never;
@@ -627,7 +627,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** A running attempt saved where it is; the next one goes on from there */
+        /** Store a checkpoint of a running attempt, from which the next attempt resumes */
         post: operations["receive_checkpoint"];
         delete?: never;
         options?: never;
@@ -644,7 +644,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** What the node measured on itself when it was asked to; says what it counts as */
+        /** Report a requested hardware measurement; replies with the resulting classification */
         post: operations["receive_hardware"];
         delete?: never;
         options?: never;
@@ -693,10 +693,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Your codes that several hosts may still join with */
+        /** List your open join codes */
         get: operations["join_codes"];
         put?: never;
-        /** A code to enrol a node of yours, or several */
+        /** Create a code to enrol one or more nodes */
         post: operations["enrol_code"];
         delete?: never;
         options?: never;
@@ -711,11 +711,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What became of a code of yours: which machines joined, and how far each has come */
+        /** Show the progress of the machines that use a code */
         get: operations["join_status"];
         put?: never;
         post?: never;
-        /** Let nobody join with a code any more; those who did stay */
+        /** Revoke a join code; nodes that joined stay */
         delete: operations["end_join_code"];
         options?: never;
         head?: never;
@@ -746,7 +746,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Whose node it is that asks, and what it earns */
+        /** Get the calling node's owner and earnings */
         get: operations["get_own_node"];
         put?: never;
         post?: never;
@@ -765,7 +765,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** The node leaves the pool: its key is refused from now on, and what it held runs elsewhere */
+        /** Remove the calling node from the pool; its jobs run elsewhere */
         post: operations["leave"];
         delete?: never;
         options?: never;
@@ -814,7 +814,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What a node of yours holds now, since when, and what it pays */
+        /** Show what one of your nodes runs now, since when, and what it earns */
         get: operations["node_work"];
         put?: never;
         post?: never;
@@ -831,7 +831,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Why the node has (no) work */
+        /** Explain why a node has or lacks work */
         get: operations["explain_node"];
         put?: never;
         post?: never;
@@ -848,9 +848,9 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What others may do on a node of yours */
+        /** Get the rules for other people's jobs on your node */
         get: operations["get_node_rules"];
-        /** Say what others may do on a node of yours; replaces the rules before */
+        /** Replace the rules for other people's jobs on your node */
         put: operations["set_node_rules"];
         post?: never;
         delete?: never;
@@ -868,7 +868,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Pause, resume or drain a node of yours */
+        /** Pause, resume or drain one of your nodes */
         post: operations["set_node_state"];
         delete?: never;
         options?: never;
@@ -885,7 +885,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Refuse the node's key from now on; its jobs run elsewhere */
+        /** Revoke a node's key; its jobs run elsewhere */
         post: operations["revoke_node"];
         delete?: never;
         options?: never;
@@ -902,7 +902,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Take back a node's ban and strikes for wrong results */
+        /** Lift a node's ban and clear its violations */
         post: operations["pardon_node"];
         delete?: never;
         options?: never;
@@ -919,7 +919,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Ask an administrator to look at a node's ban or probation */
+        /** Request a review of a node's ban or probation */
         post: operations["review_node"];
         delete?: never;
         options?: never;
@@ -951,7 +951,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** How much you keep at the hub, and may keep */
+        /** Get your storage usage and quota */
         get: operations["storage"];
         put?: never;
         post?: never;
@@ -968,7 +968,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** How much of your upload is here; continue from `offset` */
+        /** Get the state of an upload; continue from `offset` */
         get: operations["upload_state"];
         put?: never;
         post?: never;
@@ -985,18 +985,18 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The bytes; Range is honoured */
+        /** Download an artifact; supports Range */
         get: operations["download"];
         /**
-         * Send (the rest of) an artifact
+         * Upload an artifact, or the rest of it
          * @description Send the bytes in one piece or in several. When all have come they are checked against the digest; if they do not match, the upload is dropped.
          */
         put: operations["upload"];
         post?: never;
-        /** Drop your references; the bytes go with the last one */
+        /** Delete your references; the data is deleted with the last one */
         delete: operations["remove"];
         options?: never;
-        /** Length and presence */
+        /** Check whether an artifact exists, and its length */
         head: operations["head"];
         patch?: never;
         trace?: never;
@@ -1008,7 +1008,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What refers to an artifact, and until when it is kept */
+        /** Show what refers to an artifact, and how long it is kept */
         get: operations["info"];
         put?: never;
         post?: never;
@@ -1026,10 +1026,10 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /** Keep an artifact, whatever becomes of its jobs */
+        /** Keep an artifact independently of its jobs */
         put: operations["keep"];
         post?: never;
-        /** Keep it no longer than its other references do */
+        /** Stop keeping an artifact longer than its other references */
         delete: operations["release"];
         options?: never;
         head?: never;
@@ -1043,7 +1043,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** How the hub is, part by part, and what to do */
+        /** Get the health of each part of the hub, and what to do */
         get: operations["hub_health"];
         put?: never;
         post?: never;
@@ -1060,10 +1060,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The last check of the rules, or the one under way; waits for its end if asked to */
+        /** Get the last or current check; can wait for it to finish */
         get: operations["last_check"];
         put?: never;
-        /** Check the rules of the database, in one snapshot */
+        /** Check the database invariants, in one snapshot */
         post: operations["start_check"];
         delete?: never;
         options?: never;
@@ -1078,7 +1078,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Name, version and size of the pool, and who you are */
+        /** Get the pool's name, version and size, and your account */
         get: operations["hub_info"];
         put?: never;
         post?: never;
@@ -1114,7 +1114,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Sign with the next key from now on */
+        /** Switch to the next signing key */
         post: operations["rotate_hub_key"];
         delete?: never;
         options?: never;
@@ -1129,7 +1129,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The account of this key */
+        /** Get the account of this key */
         get: operations["me"];
         put?: never;
         post?: never;
@@ -1166,7 +1166,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** A one-time sign-in link for somebody */
+        /** Create a one-time sign-in link for an account */
         post: operations["create_link"];
         delete?: never;
         options?: never;
@@ -1182,7 +1182,7 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /** Set how much an account may use */
+        /** Set an account's quotas */
         put: operations["set_quotas"];
         post?: never;
         delete?: never;
@@ -1215,7 +1215,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Every state transition, oldest first; or searched, newest first */
+        /** List state transitions, oldest first; or search them, newest first */
         get: operations["list_events"];
         put?: never;
         post?: never;
@@ -1232,7 +1232,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The same, live (server-sent events) */
+        /** Stream state transitions (server-sent events) */
         get: operations["stream_events"];
         put?: never;
         post?: never;
@@ -1250,7 +1250,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What changed, live, for pages that show it (server-sent events)
+         * Stream change notifications for open pages (server-sent events)
          * @description `alive` events say how many milliseconds it is until the next word at most.
          */
         get: operations["stream_news"];
@@ -1272,7 +1272,7 @@ export interface paths {
         /** List your API keys */
         get: operations["list_keys"];
         put?: never;
-        /** Make an API key; it is shown once */
+        /** Create an API key; it is shown once */
         post: operations["create_key"];
         /** Sign out everywhere: revoke every key and session of the account */
         delete: operations["revoke_all_keys"];
@@ -1324,7 +1324,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** End the key or session that asks, at once */
+        /** Revoke the calling key or session */
         post: operations["sign_out"];
         delete?: never;
         options?: never;
@@ -1356,7 +1356,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What waits for a second administrator */
+        /** List requests that wait for a second administrator */
         get: operations["list_approvals"];
         put?: never;
         post?: never;
@@ -1375,7 +1375,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Agree to what another administrator asked for; it happens now */
+        /** Approve another administrator's request; it takes effect immediately */
         post: operations["approve_request"];
         delete?: never;
         options?: never;
@@ -1392,7 +1392,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Refuse it, or take back what you asked for */
+        /** Reject a request, or withdraw your own */
         post: operations["reject_request"];
         delete?: never;
         options?: never;
@@ -1407,7 +1407,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What you have, hold and earn */
+        /** Get your balances */
         get: operations["get_credits"];
         put?: never;
         post?: never;
@@ -1424,7 +1424,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Every transfer of yours, newest first */
+        /** List your transfers, newest first */
         get: operations["get_statement"];
         put?: never;
         post?: never;
@@ -1441,7 +1441,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The same, whole, for a spreadsheet */
+        /** Export the whole statement as CSV */
         get: operations["export_statement"];
         put?: never;
         post?: never;
@@ -1458,7 +1458,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Who lends and borrows most, in 30 days */
+        /** Show who lent and borrowed most in the last 30 days */
         get: operations["get_leaderboard"];
         put?: never;
         post?: never;
@@ -1477,7 +1477,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Give an account credits, or book what it paid in */
+        /** Give an account credits, or record a payment */
         post: operations["top_up"];
         delete?: never;
         options?: never;
@@ -1494,7 +1494,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** What such jobs would cost, and when they would start and end */
+        /** Quote the cost of jobs, and when they would start and finish */
         post: operations["quote"];
         delete?: never;
         options?: never;
@@ -1509,7 +1509,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Why the job cost that, and why its node's owner was paid that */
+        /** Explain what the job cost, and what the node's owner was paid */
         get: operations["explain_cost"];
         put?: never;
         post?: never;
@@ -1526,7 +1526,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** A receipt signed by the hub, which anybody can check offline */
+        /** Get a receipt signed by the hub, which anyone can verify offline */
         get: operations["get_receipt"];
         put?: never;
         post?: never;
@@ -1543,9 +1543,9 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The price table in force */
+        /** Get the current price table */
         get: operations["get_prices"];
-        /** Put a new version of the prices in force */
+        /** Publish a new version of the price table */
         put: operations["change_prices"];
         post?: never;
         delete?: never;
@@ -1561,7 +1561,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Every version there was, newest first */
+        /** List all versions, newest first */
         get: operations["list_price_versions"];
         put?: never;
         post?: never;
@@ -1629,7 +1629,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Every zone over time, in one answer */
+        /** Get the price history of every zone in one reply */
         get: operations["get_market_chart"];
         put?: never;
         post?: never;
@@ -1648,7 +1648,7 @@ export interface paths {
         };
         /** The default floor of your nodes */
         get: operations["get_default_floor"];
-        /** The floor of all your nodes that have none of their own */
+        /** Set the default floor of your nodes */
         put: operations["set_default_floor"];
         post?: never;
         delete?: never;
@@ -1665,7 +1665,7 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /** What a node of yours wants at least for a unit-hour */
+        /** Set the lowest price at which your node takes other people's jobs */
         put: operations["set_node_floor"];
         post?: never;
         delete?: never;
@@ -1681,7 +1681,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What a node of yours earns, and earned */
+        /** Get what your node would earn now, and what it earned */
         get: operations["get_node_earnings"];
         put?: never;
         post?: never;
@@ -1698,7 +1698,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The pool in a few numbers; cheap to ask every few seconds */
+        /** Get key figures of the pool; cheap enough to poll every few seconds */
         get: operations["get_mesh"];
         put?: never;
         post?: never;
@@ -1715,7 +1715,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Every node that is online, compactly, with its place on the map */
+        /** List online nodes in a compact form, with their place on the map */
         get: operations["get_mesh_nodes"];
         put?: never;
         post?: never;
@@ -1732,7 +1732,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What happened in the pool lately, live by long poll; names nobody */
+        /** Get recent anonymised activity, live by long poll */
         get: operations["get_activity"];
         put?: never;
         post?: never;
@@ -1749,7 +1749,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What the tries of a job used over time: CPU, memory, processes, cards */
+        /** Get resource use of a job's attempts over time: CPU, memory, processes, GPUs */
         get: operations["get_job_usage"];
         put?: never;
         post?: never;
@@ -1766,7 +1766,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What is meant by the beginning of an id, a name, or `last` */
+        /** Resolve an ID prefix, a name, or `last` */
         get: operations["find"];
         put?: never;
         post?: never;
@@ -1786,7 +1786,7 @@ export interface paths {
         /** Your payouts, newest first, and what can be paid out */
         get: operations["list_payouts"];
         put?: never;
-        /** Ask for a payout of matured credits; they are set aside at once */
+        /** Request a payout of matured credits; they are reserved immediately */
         post: operations["request_payout"];
         delete?: never;
         options?: never;
@@ -1801,7 +1801,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What the operator has to pay by hand, as a file for the bank */
+        /** Export payouts to be paid manually, as CSV for the bank */
         get: operations["export_payouts"];
         put?: never;
         post?: never;
@@ -1837,7 +1837,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Call a payout back, before the bank has it */
+        /** Cancel a payout that was not sent to the bank yet */
         post: operations["cancel_payout"];
         delete?: never;
         options?: never;
@@ -1854,7 +1854,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Let a first or large payout go */
+        /** Approve a first or large payout */
         post: operations["approve_payout"];
         delete?: never;
         options?: never;
@@ -1871,7 +1871,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Refuse a payout, before the bank has it; the money goes back */
+        /** Reject a payout that was not sent to the bank yet; the credits are returned */
         post: operations["reject_payout"];
         delete?: never;
         options?: never;
@@ -1888,7 +1888,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** The bank has paid it: seen on its statement */
+        /** Record that the bank paid a payout */
         post: operations["mark_payout_paid"];
         delete?: never;
         options?: never;
@@ -1905,7 +1905,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** The bank has not paid it and will not; the money goes back */
+        /** Record that the bank will not pay a payout; the credits are returned */
         post: operations["mark_payout_failed"];
         delete?: never;
         options?: never;
@@ -1922,8 +1922,8 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** What a payout provider tells by itself, signed with the secret it shares with this hub */
-        post: operations["hear_provider"];
+        /** Receive a payout provider's signed webhook */
+        post: operations["receive_provider_webhook"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1940,7 +1940,7 @@ export interface paths {
         /** List your webhooks */
         get: operations["list_webhooks"];
         put?: never;
-        /** Be told at an address when groups are complete; the secret is shown once */
+        /** Create a webhook for completed groups; the secret is shown once */
         post: operations["create_webhook"];
         delete?: never;
         options?: never;
@@ -1974,7 +1974,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Send to it again, after it was disabled because nothing arrived */
+        /** Re-enable a webhook that was disabled after failures */
         post: operations["enable_webhook"];
         delete?: never;
         options?: never;
@@ -1991,7 +1991,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Send it a message that says it is a test */
+        /** Send a test message */
         post: operations["test_webhook"];
         delete?: never;
         options?: never;
@@ -2006,7 +2006,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What was sent to it, newest first, and how that went */
+        /** List deliveries to a webhook, newest first, with their outcome */
         get: operations["list_deliveries"];
         put?: never;
         post?: never;
@@ -2058,7 +2058,7 @@ export interface components {
             artifact_bytes_max?: number | null;
             /** Artifact Keep S */
             artifact_keep_s?: number | null;
-            conduct?: components["schemas"]["ConductView"] | null;
+            submitter_reputation?: components["schemas"]["SubmitterReputationView"] | null;
             /** Approval Id */
             approval_id?: string | null;
         };
@@ -2103,18 +2103,6 @@ export interface components {
              */
             cursor: number;
         };
-        /**
-         * AgainRequest
-         * @description The same job as a new one.
-         */
-        AgainRequest: {
-            /**
-             * Terms
-             * @default same
-             * @enum {string}
-             */
-            terms: "same" | "today";
-        };
         /** ApprovalList */
         ApprovalList: {
             /** Approvals */
@@ -2131,10 +2119,10 @@ export interface components {
             kind: string;
             /** Summary */
             summary: string;
-            /** Asked By */
-            asked_by: string;
-            /** Asked At Ms */
-            asked_at_ms: number;
+            /** Requested By */
+            requested_by: string;
+            /** Requested At Ms */
+            requested_at_ms: number;
             /** State */
             state: string;
             /** Approved By */
@@ -2400,8 +2388,8 @@ export interface components {
             started_at_ms?: number | null;
             /** Finished At Ms */
             finished_at_ms?: number | null;
-            /** Asked By */
-            asked_by?: string | null;
+            /** Requested By */
+            requested_by?: string | null;
             /**
              * Done
              * @default 0
@@ -2562,24 +2550,6 @@ export interface components {
             signature: string;
         };
         /**
-         * ConductView
-         * @description How an account's jobs treat the nodes of others (docs/reputation.md).
-         */
-        ConductView: {
-            /** Score */
-            score: number;
-            /** Completed */
-            completed: number;
-            /** Failed */
-            failed: number;
-            /** Harmful */
-            harmful: number;
-            /** Cancelled */
-            cancelled: number;
-            /** Changed At Ms */
-            changed_at_ms?: number | null;
-        };
-        /**
          * CorrectedResult
          * @description What two other owners' nodes came to, where the result that was believed is wrong.
          */
@@ -2714,6 +2684,13 @@ export interface components {
             /** Deliveries */
             deliveries: components["schemas"]["DeliveryView"][];
         };
+        /** DeliveryProblem */
+        DeliveryProblem: {
+            /** Round */
+            round: number;
+            /** Reason */
+            reason: string;
+        };
         /** DeliveryView */
         DeliveryView: {
             /** Id */
@@ -2804,8 +2781,8 @@ export interface components {
              * @default 1
              */
             hosts: number | null;
-            /** Life S */
-            life_s?: number | null;
+            /** Lifetime S */
+            lifetime_s?: number | null;
         };
         /**
          * Entry
@@ -2955,8 +2932,8 @@ export interface components {
             counted: boolean;
             /** Verified */
             verified: boolean;
-            /** Strike */
-            strike: boolean;
+            /** Violation */
+            violation: boolean;
             /** Own */
             own: boolean;
             /** Reason */
@@ -3238,7 +3215,7 @@ export interface components {
             /**
              * @default {
              *       "state": "off",
-             *       "sentence": "nobody asked for it"
+             *       "sentence": "not requested"
              *     }
              */
             home: components["schemas"]["HomeView"];
@@ -3327,7 +3304,7 @@ export interface components {
             /**
              * @default {
              *       "state": "off",
-             *       "sentence": "nobody asked for it"
+             *       "sentence": "not requested"
              *     }
              */
             home: components["schemas"]["HomeView"];
@@ -3453,13 +3430,6 @@ export interface components {
             /** Node Versions */
             node_versions: components["schemas"]["VersionCount"][];
         };
-        /** HomeTrouble */
-        HomeTrouble: {
-            /** Round */
-            round: number;
-            /** Reason */
-            reason: string;
-        };
         /**
          * HomeView
          * @description Where a group's results go.
@@ -3472,7 +3442,7 @@ export interface components {
             state: string;
             /**
              * Sentence
-             * @default nobody asked for it
+             * @default not requested
              */
             sentence: string;
             /** Node Id */
@@ -3493,21 +3463,6 @@ export interface components {
             folder?: string | null;
             /** Path */
             path?: string | null;
-        };
-        /**
-         * HomecomingView
-         * @description What a home node is to bring home.
-         */
-        HomecomingView: {
-            summary: components["schemas"]["GroupSummary"];
-            /** Round */
-            round: number;
-            /** Items */
-            items: number;
-            /** Files */
-            files: number;
-            /** Bytes */
-            bytes: number;
         };
         /** HubInfo */
         HubInfo: {
@@ -3700,10 +3655,10 @@ export interface components {
              */
             can_cancel: boolean;
             /**
-             * Can Again
+             * Can Resubmit
              * @default false
              */
-            can_again: boolean;
+            can_resubmit: boolean;
             /**
              * Max Price
              * @default 0
@@ -3730,6 +3685,8 @@ export interface components {
             verdict?: string | null;
             /** Taken Back */
             taken_back?: number | null;
+            /** Parent Id */
+            parent_id?: string | null;
             spec: components["schemas"]["JobSpec"];
             /**
              * After
@@ -3760,8 +3717,6 @@ export interface components {
              * @default 0
              */
             moves: number;
-            /** Parent Id */
-            parent_id?: string | null;
             /**
              * Children
              * @default []
@@ -4058,10 +4013,10 @@ export interface components {
              */
             can_cancel: boolean;
             /**
-             * Can Again
+             * Can Resubmit
              * @default false
              */
-            can_again: boolean;
+            can_resubmit: boolean;
             /**
              * Max Price
              * @default 0
@@ -4088,6 +4043,8 @@ export interface components {
             verdict?: string | null;
             /** Taken Back */
             taken_back?: number | null;
+            /** Parent Id */
+            parent_id?: string | null;
         };
         /** JoinCodePage */
         JoinCodePage: {
@@ -4187,8 +4144,8 @@ export interface components {
         };
         /** KeepRequest */
         KeepRequest: {
-            /** For S */
-            for_s?: number | null;
+            /** Duration S */
+            duration_s?: number | null;
         };
         /** KeyPage */
         KeyPage: {
@@ -5001,8 +4958,8 @@ export interface components {
             measure?: string | null;
             /** Rules */
             rules?: string | null;
-            /** Homecoming */
-            homecoming?: string[] | null;
+            /** Result Deliveries */
+            result_deliveries?: string[] | null;
             /**
              * Reregister
              * @default false
@@ -5989,10 +5946,10 @@ export interface components {
              */
             reason: string;
             /**
-             * Nodes Too Dear
+             * Nodes Too Expensive
              * @default 0
              */
-            nodes_too_dear: number;
+            nodes_too_expensive: number;
             /**
              * Zones
              * @default []
@@ -6376,15 +6333,15 @@ export interface components {
              */
             newcomer: boolean;
             /**
-             * Dues Paid
+             * Newcomer Jobs Done
              * @default 0
              */
-            dues_paid: number;
+            newcomer_jobs_done: number;
             /**
-             * Dues
+             * Newcomer Jobs
              * @default 0
              */
-            dues: number;
+            newcomer_jobs: number;
             /**
              * Tenure Days
              * @default 0
@@ -6408,15 +6365,15 @@ export interface components {
              */
             streak: number;
             /**
-             * Strikes
+             * Violation Count
              * @default 0
              */
-            strikes: number;
+            violation_count: number;
             /**
-             * Strikes Lately
+             * Recent Violations
              * @default 0
              */
-            strikes_lately: number;
+            recent_violations: number;
             /** Probation At Ms */
             probation_at_ms?: number | null;
             /**
@@ -6432,6 +6389,33 @@ export interface components {
             /** Banned At Ms */
             banned_at_ms?: number | null;
         };
+        /**
+         * ResubmitRequest
+         * @description The same job as a new one.
+         */
+        ResubmitRequest: {
+            /**
+             * Terms
+             * @default same
+             * @enum {string}
+             */
+            terms: "same" | "today";
+        };
+        /**
+         * ResultDeliveryView
+         * @description Get what the home node has to fetch.
+         */
+        ResultDeliveryView: {
+            summary: components["schemas"]["GroupSummary"];
+            /** Round */
+            round: number;
+            /** Items */
+            items: number;
+            /** Files */
+            files: number;
+            /** Bytes */
+            bytes: number;
+        };
         /** ResultPage */
         ResultPage: {
             /** Results */
@@ -6443,16 +6427,16 @@ export interface components {
         };
         /**
          * ReturnHomeRequest
-         * @description Ask for it, ask again, change the home, or (wanted=false) call it off.
+         * @description Ask for it, ask again, change the home, or (enabled=false) call it off.
          */
         ReturnHomeRequest: {
             /** Home */
             home?: string | null;
             /**
-             * Wanted
+             * Enabled
              * @default true
              */
-            wanted: boolean;
+            enabled: boolean;
         };
         /** ReviewReply */
         ReviewReply: {
@@ -6766,6 +6750,24 @@ export interface components {
              * @enum {string}
              */
             impossible: "queue" | "refuse";
+        };
+        /**
+         * SubmitterReputationView
+         * @description How an account's jobs treat the nodes of others (docs/reputation.md).
+         */
+        SubmitterReputationView: {
+            /** Score */
+            score: number;
+            /** Completed */
+            completed: number;
+            /** Failed */
+            failed: number;
+            /** Harmful */
+            harmful: number;
+            /** Cancelled */
+            cancelled: number;
+            /** Changed At Ms */
+            changed_at_ms?: number | null;
         };
         /**
          * Sum
@@ -8139,7 +8141,7 @@ export interface operations {
             };
         };
     };
-    run_again: {
+    resubmit_job: {
         parameters: {
             query?: never;
             header?: {
@@ -8153,7 +8155,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["AgainRequest"];
+                "application/json": components["schemas"]["ResubmitRequest"];
             };
         };
         responses: {
@@ -10440,7 +10442,7 @@ export interface operations {
             };
         };
     };
-    get_homecoming: {
+    get_result_delivery: {
         parameters: {
             query?: never;
             header?: never;
@@ -10457,7 +10459,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HomecomingView"];
+                    "application/json": components["schemas"]["ResultDeliveryView"];
                 };
             };
             /** @description No valid key, cookie or node token */
@@ -10536,7 +10538,7 @@ export interface operations {
             };
         };
     };
-    get_homecoming_items: {
+    get_result_delivery_items: {
         parameters: {
             query?: {
                 /** @description `next` of the page before */
@@ -10636,7 +10638,7 @@ export interface operations {
             };
         };
     };
-    report_trouble: {
+    report_delivery_problem: {
         parameters: {
             query?: never;
             header?: never;
@@ -10647,7 +10649,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["HomeTrouble"];
+                "application/json": components["schemas"]["DeliveryProblem"];
             };
         };
         responses: {
@@ -23589,7 +23591,7 @@ export interface operations {
             };
         };
     };
-    hear_provider: {
+    receive_provider_webhook: {
         parameters: {
             query?: never;
             header?: {

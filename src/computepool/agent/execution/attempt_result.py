@@ -92,9 +92,9 @@ def failed_result(reason: Reason, error: str) -> AttemptResult:
     return AttemptResult(outcome=Outcome.FAILED, reason=reason, error=error)
 
 
-def returned_result(reason: Reason, error: str | None = None) -> AttemptResult:
+def returned_result(reason: Reason) -> AttemptResult:
     """For an attempt that never started here, or that the node stopped for its own reasons. Free of charge."""
-    return AttemptResult(outcome=Outcome.RETURNED, reason=reason, error=error)
+    return AttemptResult(outcome=Outcome.RETURNED, reason=reason)
 
 
 def cancelled_result() -> AttemptResult:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -18,10 +21,11 @@ from computepool.agent.execution.attempt_result import (
 )
 from computepool.agent.execution.load import Load, UnsentLoads
 from computepool.agent.execution.logs import LogBuffer
-from computepool.agent.execution.specs import PreparedSpec
+from computepool.agent.execution.specs import PreparedSpec, WorkerKey
 from computepool.agent.network.egress import EgressProxy
-from computepool.agent.sandbox import base as sandbox
-from computepool.agent.sandbox.base import Status
+from computepool.agent.sandbox.base import ProcessUsage, Status
+from computepool.agent.sandbox.scratch import OPEN_FOLDER
+from computepool.agent.sandbox.supervise import Process
 from computepool.agent.workers.workers import Call
 from computepool.core.jobs.lifecycle import JobKind, Reason
 from computepool.protocol.jobs.jobs import Usage
@@ -61,7 +65,7 @@ class Stop(Enum):
 class Attempt:
     grant: Grant
     spec: PreparedSpec
-    asked_at: float  #: boot time when the poll that brought it was sent: its lease began after that
+    sent_at: float  #: boot time when the poll that brought it was sent: its lease began after that
     received_at: float
     started_at: float | None = None
     stop: Stop | None = None
@@ -77,7 +81,7 @@ class Attempt:
     workdir: Path | None = None  #: where it runs; a worker's is shared by many
     saving: Saving | None = None  #: for jobs that use checkpoints
     calls: dict[str, asyncio.Task[None]] | None = None  #: pending calls to the hub
-    process: sandbox.Process | None = None  #: of a command or script, while it runs
+    process: Process | None = None  #: of a command or script, while it runs
     cpu_ids: tuple[int, ...] = ()  #: reserved for it when it starts
     load: Load | None = None  #: as last measured
     #: What was measured since the hub last heard of it.
@@ -91,6 +95,10 @@ class Attempt:
     def is_function(self) -> bool:
         """A worker runs it, in a folder that it shares with other calls."""
         return self.spec.kind not in (JobKind.SCRIPT, JobKind.COMMAND)
+
+    @property
+    def worker_key(self) -> WorkerKey:
+        return self.spec.worker_key(self.grant.account_id, tuple(self.grant.gpus))
 
     @property
     def longest_s(self) -> float:
@@ -108,7 +116,7 @@ class Attempt:
     def progress(self) -> float | None:
         return None if self.log is None else self.log.progress
 
-    def total_usage(self, used: sandbox.ProcessUsage) -> Usage:
+    def total_usage(self, used: ProcessUsage) -> Usage:
         """The usage for the report: what the sandbox measured, plus GPU time and network traffic."""
         received, sent = (0, 0) if self.proxy is None else self.proxy.bytes_used()
         return Usage(
@@ -119,6 +127,25 @@ class Attempt:
             net_in_bytes=received,
             net_out_bytes=sent,
         )
+
+    def folder_name(self, base: str) -> str:
+        """A worker's folder serves many calls, so each has its own subfolder (worker.py)."""
+        return f"{base}-{self.id}" if self.is_function else base
+
+    @contextlib.contextmanager
+    def open_folder(self, base: str) -> Iterator[tuple[int, int]]:
+        """Descriptors of its work folder and of the job's folder `base` in it. No link is followed. Raises OSError."""
+        if self.workdir is None:
+            raise FileNotFoundError(errno.ENOENT, "the job has not started")
+        top = os.open(self.workdir, OPEN_FOLDER)
+        try:
+            here = os.open(self.folder_name(base), OPEN_FOLDER, dir_fd=top)
+            try:
+                yield top, here
+            finally:
+                os.close(here)
+        finally:
+            os.close(top)
 
     def end(self, status: Status) -> None:
         if self.kill is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
@@ -41,39 +42,26 @@ from computepool.protocol.nodes.nodes import LogText, RunningAttempt
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class Executor:
-    def __init__(
-        self,
-        processes: ProcessRunner,
-        functions: FunctionRunner,
-        pool: WorkerPool,
-        *,
-        keeper: CheckpointKeeper,
-        relay: CallRelay,
-        shipper: LogShipper,
-        reporter: Reporter,
-        watcher: Watcher,
-        meter: GpuMeter,
-        lane_cpus: LaneCpus,
-        table: AttemptTable,
-        clock: AgentClock,
-        limits: AgentLimits,
-    ) -> None:
-        self._processes = processes
-        self._functions = functions
-        self._pool = pool
-        self._keeper = keeper
-        self._relay = relay
-        self._shipper = shipper
-        self._meter = meter
-        self._clock = clock
-        self._limits = limits
-        self._lane_cpus = lane_cpus
-        self._attempts = table.active
-        self._reporter = reporter
-        self._watcher = watcher
+    processes: ProcessRunner
+    functions: FunctionRunner
+    pool: WorkerPool
+    _: KW_ONLY
+    keeper: CheckpointKeeper
+    relay: CallRelay
+    shipper: LogShipper
+    reporter: Reporter
+    watcher: Watcher
+    meter: GpuMeter
+    lane_cpus: LaneCpus
+    table: AttemptTable
+    clock: AgentClock
+    limits: AgentLimits
+
+    def __post_init__(self) -> None:
         self._lanes: dict[str, AttemptLane] = {}
-        self._patrolled_at = clock.steady()
+        self._patrolled_at = self.clock.steady()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -81,7 +69,7 @@ class Executor:
     @property
     def attempts(self) -> dict[str, Attempt]:
         """Every attempt that has no result yet."""
-        return self._attempts
+        return self.table.active
 
     @property
     def waiting(self) -> int:
@@ -97,7 +85,7 @@ class Executor:
 
     def running(self) -> list[RunningAttempt]:
         """What the hub should show as running. Load samples are sent once."""
-        now = self._clock.steady()
+        now = self.clock.steady()
         return [
             RunningAttempt(
                 attempt_id=head.id,
@@ -113,22 +101,22 @@ class Executor:
 
     def _is_young(self, head: Attempt, now: float) -> bool:
         """Young attempts are reported in more detail; one that runs for hours needs no sample every other second."""
-        return head.started_at is None or now - head.started_at < self._limits.load_detail_s
+        return head.started_at is None or now - head.started_at < self.limits.load_detail_s
 
     def start(self, attempts: Iterable[Attempt]) -> None:
         for attempt in attempts:
-            self._attempts[attempt.id] = attempt
+            self.attempts[attempt.id] = attempt
             lane = self._lanes.get(attempt.grant.lane)
             if lane is None:
                 lane = self._lanes[attempt.grant.lane] = AttemptLane(attempt.grant.lane)
                 lane.task = asyncio.create_task(self._run_lane(lane))
             lane.waiting.append(attempt)
-        if self._attempts:
+        if self.attempts:
             self._idle.clear()
 
     def stop(self, attempt: Attempt, why: Stop) -> None:
         """End one attempt, started or not."""
-        if attempt.stop is not None or attempt.id not in self._attempts:
+        if attempt.stop is not None or attempt.id not in self.attempts:
             return
         attempt.stop = why
         lane = self._lanes[attempt.grant.lane]
@@ -145,7 +133,7 @@ class Executor:
 
     def ask_to_save(self) -> bool:
         """Ask every job that uses checkpoints to make one now. True while any has yet to do so."""
-        saving = [self._keeper.ask_to_save(head) for head in self.heads()]
+        saving = [self.keeper.ask_to_save(head) for head in self.heads()]
         return any(saving)
 
     async def wait_until_idle(self) -> None:
@@ -159,28 +147,28 @@ class Executor:
         await asyncio.gather(
             *(lane.task for lane in self._lanes.values() if lane.task), return_exceptions=True
         )
-        self._pool.close()
+        self.pool.close()
 
     # ------------------------------------------------------------ lanes
     async def _run_lane(self, lane: AttemptLane) -> None:
         try:
             while lane.waiting:
-                attempt = lane.pop(self._clock.steady())
-                if (cores := attempt.spec.limits.cpus) != lane.wanted:
-                    self._lane_cpus.enter(lane, cores, near=self._functions.warm_ids(attempt))
+                attempt = lane.pop(self.clock.steady())
+                if (cores := attempt.spec.limits.cpus) != lane.reserved_cores:
+                    self.lane_cpus.enter(lane, cores, near=self.functions.warm_ids(attempt))
                 attempt.cpu_ids = lane.cpu_ids
                 ending = await self._run(attempt, lane)
                 if attempt.calls is not None:
-                    await self._relay.end(attempt)
+                    await self.relay.end(attempt)
                 ending = sealing.close(ending, attempt.spec.spec, attempt.grant.job_id)
                 logs: Sequence[LogText] = ()
                 if attempt.log is not None:
-                    logs = await self._shipper.settle(attempt.log)
+                    logs = await self.shipper.settle(attempt.log)
                 self._end(attempt, ending, logs)
                 lane.head = None
         finally:
-            self._functions.release(lane)
-            self._lane_cpus.leave(lane, self._clock.steady())
+            self.functions.release(lane)
+            self.lane_cpus.leave(lane, self.clock.steady())
             del self._lanes[lane.id]
 
     async def _run(self, attempt: Attempt, lane: AttemptLane) -> AttemptResult:
@@ -188,9 +176,9 @@ class Executor:
             return attempt.stop.result_unstarted()
         try:
             if attempt.spec.kind in CALLED:
-                ending = await self._functions.run(attempt, lane)
+                ending = await self.functions.run(attempt, lane)
             else:
-                ending = await self._processes.run(attempt)
+                ending = await self.processes.run(attempt)
         except Interrupted:
             return attempt.stop.result_unstarted() if attempt.stop else returned_result(Reason.GIVEN_BACK)
         except (BadJob, BadCommand) as error:
@@ -228,11 +216,11 @@ class Executor:
         return judged
 
     def _end(self, attempt: Attempt, ending: AttemptResult, logs: Sequence[LogText] = ()) -> None:
-        del self._attempts[attempt.id]
-        ending.loads = tuple(attempt.unsent_loads.take(self._clock.steady()))
-        self._reporter.add_result(attempt.id, ending, logs)
-        self._watcher.on_end(attempt, ending)
-        if not self._attempts:
+        del self.attempts[attempt.id]
+        ending.loads = tuple(attempt.unsent_loads.take(self.clock.steady()))
+        self.reporter.add_result(attempt.id, ending, logs)
+        self.watcher.on_end(attempt, ending)
+        if not self.attempts:
             self._idle.set()
 
     def _give_back(self, lane: AttemptLane, reason: Reason) -> None:
@@ -242,7 +230,7 @@ class Executor:
     # ------------------------------------------------------------ time
     def tick(self) -> bool:
         """Enforce time limits on every lane. True if the hub should learn of a newly running attempt."""
-        now = self._clock.steady()
+        now = self.clock.steady()
         news = False
         for lane in list(self._lanes.values()):
             head = lane.head
@@ -252,7 +240,7 @@ class Executor:
                 news = self._look(lane, head, now) or news
             except Exception:  # noqa: BLE001 - what is wrong with one lane must keep the clock from no other
                 _log.exception("checking attempt %s failed", head.id)
-        if now - self._patrolled_at >= self._limits.patrol_s:
+        if now - self._patrolled_at >= self.limits.patrol_s:
             news = self._patrol(now - self._patrolled_at) or news
             self._patrolled_at = now
         return news
@@ -263,15 +251,15 @@ class Executor:
             self._give_back(lane, Reason.GIVEN_BACK)
         if lane.worker is not None:
             lane.worker.poll_output()
-        if now - lane.head_since > self._limits.announce_after_s and not head.announced:
+        if now - lane.head_since > self.limits.announce_after_s and not head.announced:
             head.announced = True
             return True
         return False
 
     def _holds_up(self, head: Attempt, lane: AttemptLane, now: float) -> bool:
         if head.started_at is None:
-            return now - lane.head_since > self._limits.give_back_unstarted_s
-        return now - head.started_at > self._limits.give_back_after_s
+            return now - lane.head_since > self.limits.give_back_unstarted_s
+        return now - head.started_at > self.limits.give_back_after_s
 
     def _enforce_time(self, head: Attempt, lane: AttemptLane, now: float) -> None:
         if head.started_at is not None:
@@ -281,20 +269,20 @@ class Executor:
                 head.end(Status.TIMEOUT)
             return
         worker = lane.worker
-        if worker and not worker.ready and now - worker.started_at > self._limits.worker_start_s:
+        if worker and not worker.ready and now - worker.started_at > self.limits.worker_start_s:
             worker.give_up()
 
     def _patrol(self, elapsed_s: float) -> bool:
         """Enforce limits and sample loads. True after an attempt's first usable sample; later ones go with the polls."""
         news = False
-        self._processes.patrol()
-        self._pool.patrol()
-        now = self._clock.steady()
-        self._lane_cpus.patrol(now)
+        self.processes.patrol()
+        self.pool.patrol()
+        now = self.clock.steady()
+        self.lane_cpus.patrol(now)
         for lane, head in self.lanes():
             cards = None
             if head.grant.gpus and head.started_at is not None:
-                cards = self._meter.look(head.grant.gpus)
+                cards = self.meter.look(head.grant.gpus)
                 head.gpu_ms += 0 if cards is None else cards.busy * elapsed_s * 1000
             if head.announced and (process := lane.process()) is not None:
                 head.load = Load.measure(process, now, head.load, cards=cards)

@@ -1,6 +1,6 @@
 """Calls of running jobs to the hub: each call is a file in the job's folder, and the reply is a file beside it.
 
-A job has no network and no key. The agent calls the hub on behalf of that attempt alone, and the hub knows what each
+A job has no network and no key. The agent calls the hub on on_behalf_of of that attempt alone, and the hub knows what each
 attempt may do. The job's files are untrusted: no link is followed, sizes are bounded, and only paths below the attempt's
 own are requested.
 """
@@ -13,20 +13,18 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.execution.attempts import Attempt
-from computepool.agent.hub_link.hub_client import Backoff, HubClient, retry
+from computepool.agent.hub_link.hub_client import HubClient, retry
 from computepool.agent.storage.sweeper import Sweeper
 from computepool.core.errors import BadRequest, ComputePoolError, TooLarge
 
 #: In the work folder.
 CALLS = ".calls"
-_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATH = re.compile(
     r"messages|groups|jobs|jobs/[A-Za-z0-9_-]{1,64}/(?:cancel|result(?:\?wait_ms=\d{1,5})?)"
     r"|groups/[A-Za-z0-9_-]{1,64}/results\?after=\d{1,18}&wait_ms=\d{1,5}"
@@ -35,12 +33,9 @@ _WAIT = re.compile(r"wait_ms=(\d+)")
 
 
 class CallRelay:
-    def __init__(
-        self, client: HubClient, *, sweeper: Sweeper, clock: AgentClock, limits: AgentLimits
-    ) -> None:
+    def __init__(self, client: HubClient, *, sweeper: Sweeper, limits: AgentLimits) -> None:
         self._client = client
         self._sweeper = sweeper
-        self._clock = clock
         self._limits = limits
         self._places = asyncio.Semaphore(limits.calls_relayed_max)
 
@@ -59,7 +54,7 @@ class CallRelay:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        folder = None if attempt.workdir is None else attempt.workdir / _folder(attempt)
+        folder = None if attempt.workdir is None else attempt.workdir / attempt.folder_name(CALLS)
         if folder is not None and os.path.lexists(folder):
             self._sweeper.remove(folder)
 
@@ -86,13 +81,13 @@ class CallRelay:
         relay = partial(
             self._client.relay, method, f"/attempts/{attempt.id}/{path}", body=body, timeout_s=timeout_s
         )
-        return await retry(relay, Backoff(self._clock, self._limits))
+        return await retry(relay, self._client.backoff())
 
 
 def _parse(data: bytes) -> tuple[str, str, bytes | None]:
     try:
-        said = json.loads(data)
-        method, path, body = said["method"], said["path"], said.get("body")
+        fields = json.loads(data)
+        method, path, body = fields["method"], fields["path"], fields.get("body")
     except (ValueError, TypeError, KeyError, RecursionError):
         raise BadRequest("A call is a JSON object with method, path and body.") from None
     if method not in ("GET", "POST") or not isinstance(path, str) or not _PATH.fullmatch(path):
@@ -100,36 +95,16 @@ def _parse(data: bytes) -> tuple[str, str, bytes | None]:
     return method, path, None if body is None else json.dumps(body).encode()
 
 
-def _folder(attempt: Attempt) -> str:
-    """A worker's folder serves many calls, so each has its own subfolder (worker.py)."""
-    return f"{CALLS}-{attempt.id}" if attempt.is_function else CALLS
-
-
-@contextlib.contextmanager
-def _open(attempt: Attempt) -> Iterator[int]:
-    if attempt.workdir is None:
-        raise FileNotFoundError(2, "the job has not started")
-    top = os.open(attempt.workdir, _OPEN_FOLDER)
-    try:
-        here = os.open(_folder(attempt), _OPEN_FOLDER, dir_fd=top)
-    finally:
-        os.close(top)
-    try:
-        yield here
-    finally:
-        os.close(here)
-
-
 def is_call(attempt: Attempt, name: str) -> bool:
     """True if there is a file of that name. Any other line that looks like a call is plain output."""
-    with contextlib.suppress(OSError), _open(attempt) as here:
+    with contextlib.suppress(OSError), attempt.open_folder(CALLS) as (_, here):
         return stat.S_ISREG(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode)
     return False
 
 
 def _read(attempt: Attempt, name: str, most: int) -> bytes:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with _open(attempt) as here:
+    with attempt.open_folder(CALLS) as (_, here):
         fd = os.open(name, flags, dir_fd=here)
         with os.fdopen(fd, "rb") as source:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -143,7 +118,7 @@ def _read(attempt: Attempt, name: str, most: int) -> bytes:
 def _write(attempt: Attempt, name: str, data: bytes) -> None:
     """Write under a temporary name, then rename: the job never sees half a reply."""
     building = f".{name}.reply"
-    with _open(attempt) as here:
+    with attempt.open_folder(CALLS) as (_, here):
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(building, flags, 0o644, dir_fd=here), "wb") as target:
             target.write(data)

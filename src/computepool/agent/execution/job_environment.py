@@ -7,6 +7,7 @@ import importlib.util
 import math
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from computepool.agent.execution import job_runtime
@@ -16,10 +17,12 @@ from computepool.agent.network import egress_shim
 from computepool.agent.network.egress import SOCKET, VARIABLES, Egress, EgressProxy
 from computepool.agent.packages.interpreters import Interpreter
 from computepool.agent.sandbox.backends.process import HOST_PATH
-from computepool.agent.sandbox.base import OUTPUTS, Limits, Network, Sandbox, SandboxError, SandboxPolicy
+from computepool.agent.sandbox.base import OUTPUTS, Limits, Network, SandboxError, SandboxPolicy
 from computepool.agent.sandbox.fence import Fence
+from computepool.agent.sandbox.interior import building
 from computepool.agent.sandbox.runtime.runtime import INSIDE, Runtime, RuntimeRecipe
 from computepool.agent.sandbox.runtime.tree import SITE
+from computepool.agent.sandbox.sandbox import Sandbox
 from computepool.agent.storage.checkpoint_folder import CHECKPOINT, RESTORED
 from computepool.agent.workers import worker
 from computepool.core.isolation import Level
@@ -58,36 +61,29 @@ def _packages(cache_dir: Path) -> dict[str, Path]:
     }
 
 
+@dataclass(eq=False)
 class JobEnvironment:
-    def __init__(
-        self,
-        sandbox: Sandbox,
-        runtime: Runtime | None,
-        cards: Sequence[gpus.DetectedCard],
-        *,
-        egress: Egress | None = None,
-        fence: Fence | None = None,
-    ) -> None:
-        self.sandbox = sandbox
-        self.cards = tuple(cards)
-        self._runtime = runtime
-        self._egress = egress
-        self._fence = fence
+    sandbox: Sandbox
+    runtime: Runtime | None
+    cards: Sequence[gpus.DetectedCard]
+    _: KW_ONLY
+    egress: Egress | None = None
+    fence: Fence | None = None
 
     def worker_script(self, interpreter: Interpreter | None) -> Path:
         if interpreter is not None:
             return interpreter.site / _WORKER
-        if self._runtime is None:
+        if self.runtime is None:
             return Path(worker.__file__)
-        return self._runtime.path / SITE / _WORKER
+        return self.runtime.path / SITE / _WORKER
 
     def python(self, *, workdir: Path, policy: SandboxPolicy, interpreter: Interpreter | None = None) -> str:
         """The full path of Python for the agent's own programs in the sandbox, whatever PATH the job sets."""
         if interpreter is not None:
             return self.sandbox.inside(interpreter.path, workdir=workdir, policy=policy)
-        if self._runtime is None:
+        if self.runtime is None:
             return shutil.which("python3", path=HOST_PATH) or "python3"
-        return self.sandbox.inside(self._runtime.python, workdir=workdir, policy=policy)
+        return self.sandbox.inside(self.runtime.python, workdir=workdir, policy=policy)
 
     async def open_network(self, targets: Sequence[Target], *, label: str) -> EgressProxy | None:
         """A proxy to the hosts that a job listed; None if it listed none.
@@ -96,9 +92,9 @@ class JobEnvironment:
         """
         if not targets or self.sandbox.level is Level.PROCESS:
             return None
-        if self._egress is None:
+        if self.egress is None:
             raise SandboxError("this node gives jobs no network access")
-        return await self._egress.open(targets, label=label)
+        return await self.egress.open(targets, label=label)
 
     def command(
         self, argv: Sequence[str], *, workdir: Path, policy: SandboxPolicy, proxy: EgressProxy | None
@@ -106,7 +102,7 @@ class JobEnvironment:
         """The command that runs `argv`, behind the egress shim if there is a proxy."""
         if proxy is None:
             return list(argv)
-        script = Path(egress_shim.__file__) if self._runtime is None else self._runtime.path / SITE / _SHIM
+        script = Path(egress_shim.__file__) if self.runtime is None else self.runtime.path / SITE / _SHIM
         inside = self.sandbox.inside(script, workdir=workdir, policy=policy)
         address = self.sandbox.inside(proxy.folder / SOCKET, workdir=workdir, policy=policy)
         python = self.python(workdir=workdir, policy=policy)
@@ -156,8 +152,8 @@ class JobEnvironment:
             variables["PYTHONPATH"] = ":".join(filter(None, (inside, env.get("PYTHONPATH"))))
         if used and self.sandbox.level is not Level.PROCESS:
             own = self._python_env(interpreter, workdir, plain).get("LD_LIBRARY_PATH")
-            if own is None and self._runtime is not None:
-                own = self._runtime.env(INSIDE).get("LD_LIBRARY_PATH")
+            if own is None and self.runtime is not None:
+                own = self.runtime.env(INSIDE).get("LD_LIBRARY_PATH")
             variables |= driver.library_path(used, own, env.get("LD_LIBRARY_PATH"))
         nodes = dict.fromkeys(node for card in used for node in card.nodes)
         network = Network.NONE if proxy is None else Network.PROXY
@@ -168,18 +164,18 @@ class JobEnvironment:
             gpus=tuple(nodes),
             network=network,
             cpu_ids=cpu_ids,
-            fence=self._fence.fd if leased and self._fence is not None else None,
+            fence=self.fence.fd if leased and self.fence is not None else None,
         )
 
     def _python_env(
         self, interpreter: Interpreter | None, workdir: Path, policy: SandboxPolicy
     ) -> dict[str, str]:
         """Variables for a Python other than the agent's own; empty for the agent's."""
-        if interpreter is None or self._runtime is None:
+        if interpreter is None or self.runtime is None:
             return {}
-        own = self.sandbox.inside(self._runtime.path, workdir=workdir, policy=policy)
+        own = self.sandbox.inside(self.runtime.path, workdir=workdir, policy=policy)
         home = self.sandbox.inside(interpreter.home, workdir=workdir, policy=policy)
-        return interpreter.env(home, self._runtime.env(own))
+        return interpreter.env(home, self.runtime.env(own))
 
     def _places(self, workdir: Path, policy: SandboxPolicy) -> dict[str, str]:
         """Where a job leaves checkpoints and finds the one to resume from."""
@@ -206,14 +202,12 @@ def _inside_package(cache_dir: Path) -> Path:
     }
     text = b"".join(name.encode() + path.read_bytes() for name, path in sources.items())
     final = cache_dir / f"job-runtime-{hashlib.sha256(text).hexdigest()[:16]}" / "computepool"
-    if not final.is_dir():
-        building = final.with_name(".building")
-        shutil.rmtree(building, ignore_errors=True)
-        for name, source in sources.items():
-            (building / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, building / name)
-        # The whole package's own would load far more than a job has.
-        for folder in filter(Path.is_dir, building.rglob("*")):
-            (folder / "__init__.py").touch()
-        building.rename(final)
+    with building(final) as package_inside:
+        if package_inside is not None:
+            for name, source in sources.items():
+                (package_inside / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, package_inside / name)
+            # The whole package's own would load far more than a job has.
+            for folder in filter(Path.is_dir, package_inside.rglob("*")):
+                (folder / "__init__.py").touch()
     return final

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -49,19 +50,19 @@ class JobLogs:
         return log
 
 
+@dataclass(eq=False)
 class OutputSink:
     """Takes everything that attempts write."""
 
-    def __init__(self, logs: JobLogs, keeper: CheckpointKeeper, relay: job_calls.CallRelay) -> None:
-        self.logs = logs
-        self._keeper = keeper
-        self._relay = relay
+    logs: JobLogs
+    keeper: CheckpointKeeper
+    relay: job_calls.CallRelay
 
     def __call__(self, attempt: Attempt, stream: str, data: bytes, *, skipped: int = 0) -> None:
         log = self.logs.write(attempt, stream, data, skipped=skipped)
-        if log.asked:
-            asked, log.asked = log.asked, []
-            self._keeper.receive(attempt, asked)
+        if log.announced:
+            announced, log.announced = log.announced, []
+            self.keeper.receive(attempt, announced)
         if log.called:
             called, log.called = log.called, []
-            self._relay.receive(attempt, called)
+            self.relay.receive(attempt, called)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from computepool.agent.execution.attempts import Attempt
 from computepool.agent.hardware.cpus import SETTLED_S, Cpus
-from computepool.agent.sandbox.base import Process
+from computepool.agent.sandbox.supervise import Process
 from computepool.agent.workers.workers import WorkerHandle
 
 
@@ -22,7 +22,7 @@ class AttemptLane:
     worker: WorkerHandle | None = None
     fed: int = 0  #: how many of `waiting`, from the front, the worker already has
     task: asyncio.Task[None] | None = None
-    wanted: float = 0.0  #: cores that its reservation is for
+    reserved_cores: float = 0.0  #: cores that its reservation is for
     cpu_ids: tuple[int, ...] = ()  #: where it may run now
     cores: float = 0.0  #: how much of them it may use now
 
@@ -59,10 +59,10 @@ class AttemptLane:
                 attempt.call = None
         self.fed = sum(attempt.call is not None for attempt in self.waiting)
 
-    def withdraw(self, wanted: Callable[[Attempt], bool]) -> list[Attempt]:
+    def withdraw(self, matches: Callable[[Attempt], bool]) -> list[Attempt]:
         """Remove and return waiting attempts that have not started; those that a worker has started stay."""
         self.recall()
-        out = [attempt for attempt in self.waiting if attempt.call is None and wanted(attempt)]
+        out = [attempt for attempt in self.waiting if attempt.call is None and matches(attempt)]
         if out:
             gone = set(map(id, out))
             self.waiting = deque(attempt for attempt in self.waiting if id(attempt) not in gone)
@@ -79,7 +79,7 @@ class LaneCpus:
 
     def enter(self, lane: AttemptLane, cores: float, *, near: tuple[int, ...] = ()) -> None:
         """Reserve CPUs before a lane's first attempt, and before one that needs a different number of cores."""
-        lane.wanted = cores
+        lane.reserved_cores = cores
         self._lanes[lane.id] = lane
         if self.cpus.reserve(lane.id, cores, near=near):
             self._apply()  # others give back what they had borrowed, before this one starts

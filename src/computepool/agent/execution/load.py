@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from computepool.agent.hardware.gpus import CardLoad
-from computepool.agent.sandbox.base import Process
+from computepool.agent.sandbox.supervise import Process
 from computepool.protocol.nodes.nodes import LoadModel
 
 #: The look at an attempt's processes that is worth telling: it says how busy they are.

@@ -28,13 +28,13 @@ _PROGRESS = b"::progress"
 _SIGNALS = (_PROGRESS, b"::checkpoint", b"::move", b"::call")
 _SIGNAL_LINE_MAX = 400
 #: Also behind words without a line break: what a job prints must not keep it from saving.
-_ASKED = re.compile(
+_ANNOUNCEMENT = re.compile(
     rb"::(?:checkpoint (?P<name>[A-Za-z0-9_-]{1,64})(?: (?P<progress>[0-9.]{1,16}))?"
     rb"|call (?P<call>[A-Za-z0-9_-]{1,64})"
     rb"|move (?P<moving>[A-Za-z0-9_-]{1,64}) (?P<host>[^\x00-\x1f\x7f]{1,200}))\r?\n\Z"
 )
 #: No such line is longer, and what a job prints before it is not searched.
-_ASKED_LINE_MAX = 300
+_ANNOUNCEMENT_MAX = 300
 #: Lines per read that are looked up as signals at most; what follows is output.
 _LOOKS_MAX = 1024
 _TAIL = 1024
@@ -65,6 +65,7 @@ class CheckpointLine:
     progress: float | None  #: as the job last reported
     host: str | None  #: where the job wants to continue
     printed: bytes | None = None  #: on standard output, before; None: too much, or a newer one came with it
+    ran_ms: int = 0  #: how long the job had run then
 
 
 class LogBuffer:
@@ -75,14 +76,11 @@ class LogBuffer:
         attempt_id: str,
         limits: AgentLimits,
         *,
-        printed: bytes | None = b"",
         seal: sealing.Seal | None = None,
         is_mark: Callable[[str, bool], bool] | None = None,
         is_call: Callable[[str], bool] | None = None,
     ) -> None:
-        """`printed`: the output of the attempts that this one resumes; None if it was too long to keep.
-
-        `is_mark`: true if the named checkpoint exists (second argument: it asks for a move); otherwise the line is output.
+        """`is_mark`: true if the named checkpoint exists (second argument: it asks for a move); otherwise the line is output.
         `is_call`: the same for a call to the hub.
         """
         self.attempt_id = attempt_id
@@ -106,14 +104,12 @@ class LogBuffer:
         self._known = True
         self._printed: bytearray | None = bytearray()
         self._follows = False
-        if printed != b"":
-            self.follow_on(printed)
-        self.asked: list[CheckpointLine] = []  #: announced checkpoints, until the sink takes them
+        self.announced: list[CheckpointLine] = []  #: announced checkpoints, until the sink takes them
         self.called: list[str] = []  #: announced calls to the hub, likewise
         self.stderr_tail = ""  #: the last words, for the sentence that says how it ended
 
     def follow_on(self, printed: bytes | None) -> None:
-        """Prepend what earlier attempts printed. Works once, because a call may have to be repeated."""
+        """Prepend what earlier attempts printed; None if that was too long to keep. Works once: calls are repeated."""
         if self._follows:
             return
         self._follows = True
@@ -253,7 +249,7 @@ class LogBuffer:
                 return data
         data, self._held = self._held + data, b""
         kept: list[bytes] = []
-        asked_at = None
+        announced_at = None
         looks = _LOOKS_MAX
         for line in data.splitlines(keepends=True):
             if self._line_start and line.startswith(_PROGRESS) and line.endswith(b"\n"):
@@ -268,21 +264,25 @@ class LogBuffer:
                         self.called.append(found["call"].decode())
                         continue
                     self._add_request(found)
-                    asked_at = len(kept)
+                    announced_at = len(kept)
                     continue
             if self._line_start and _may_become_signal(line):
                 self._held = line
                 break
             kept.append(line)
             self._line_start = line.endswith(b"\n")
-        if asked_at is not None:  # Only the newest counts, and a copy for each would be the agent's memory.
-            self.asked[-1] = replace(self.asked[-1], printed=self._printed_before(kept[:asked_at]))
+        if (
+            announced_at is not None
+        ):  # Only the newest counts, and a copy for each would be the agent's memory.
+            self.announced[-1] = replace(
+                self.announced[-1], printed=self._printed_before(kept[:announced_at])
+            )
         return b"".join(kept)
 
     def _match_request(self, line: bytes) -> re.Match[bytes] | None:
         if not (self._is_mark or self._is_call) or not line.endswith(b"\n") or b"::" not in line:
             return None
-        return _ASKED.search(line, max(0, len(line) - _ASKED_LINE_MAX))
+        return _ANNOUNCEMENT.search(line, max(0, len(line) - _ANNOUNCEMENT_MAX))
 
     def _is_genuine(self, found: re.Match[bytes]) -> bool:
         if found["call"] is not None:
@@ -293,17 +293,17 @@ class LogBuffer:
     def _printed_before(self, kept: list[bytes]) -> bytes | None:
         if self._printed is None:
             return None
-        said = bytes(self._printed) + b"".join(kept)
-        return said if len(said) <= self._limits.checkpoint_printed_max else None
+        text = bytes(self._printed) + b"".join(kept)
+        return text if len(text) <= self._limits.checkpoint_printed_max else None
 
     def _add_request(self, found: re.Match[bytes]) -> None:
         if found["host"] is not None:
             host = found["host"].decode(errors="replace").strip()
-            self.asked.append(CheckpointLine(found["moving"].decode(), self.progress, host))
+            self.announced.append(CheckpointLine(found["moving"].decode(), self.progress, host))
             return
         if found["progress"] is not None:
             self._set_progress(found["progress"])
-        self.asked.append(CheckpointLine(found["name"].decode(), self.progress, None))
+        self.announced.append(CheckpointLine(found["name"].decode(), self.progress, None))
 
     def _set_progress(self, text: bytes) -> None:
         try:

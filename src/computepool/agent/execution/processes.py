@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -18,8 +19,9 @@ from computepool.agent.execution.logs import NOTHING_PRINTED, STDERR, STDOUT
 from computepool.agent.execution.specs import read_script
 from computepool.agent.execution.staging import place_bytes, place_inputs, send_outputs
 from computepool.agent.packages.provisions import NOTHING, Provision, Provisions
-from computepool.agent.sandbox.base import OUTPUTS, Exit, Process, Status
+from computepool.agent.sandbox.base import OUTPUTS, Exit, Status
 from computepool.agent.sandbox.collect import is_empty
+from computepool.agent.sandbox.supervise import Process
 from computepool.agent.storage import sealing
 from computepool.agent.storage.artifacts import ArtifactCache, Uploader
 from computepool.agent.storage.checkpoints import CheckpointKeeper
@@ -35,35 +37,25 @@ _BURST = 64
 _SCRIPT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
+@dataclass(eq=False)
 class ProcessRunner:
-    def __init__(
-        self,
-        job_environment: JobEnvironment,
-        provisions: Provisions,
-        cache: ArtifactCache,
-        *,
-        uploader: Uploader,
-        keeper: CheckpointKeeper,
-        sink: OutputSink,
-        folders: WorkFolders,
-        clock: AgentClock,
-        limits: AgentLimits,
-    ) -> None:
-        self._job_environment = job_environment
-        self._provisions = provisions
-        self._cache = cache
-        self._uploader = uploader
-        self._keeper = keeper
-        self._sink = sink
-        self._folders = folders
-        self._clock = clock
-        self._limits = limits
-        self._running: set[ProcessRun] = set()
+    job_environment: JobEnvironment
+    provisions: Provisions
+    cache: ArtifactCache
+    _: KW_ONLY
+    uploader: Uploader
+    keeper: CheckpointKeeper
+    sink: OutputSink
+    folders: WorkFolders
+    clock: AgentClock
+    limits: AgentLimits
+
+    _running: set[ProcessRun] = field(default_factory=set, init=False)
 
     async def run(self, attempt: Attempt) -> AttemptResult:
         account = attempt.grant.account_id
         disk_mb = attempt.spec.limits.disk_mb
-        workdir = attempt.workdir = self._folders.take(account, disk_mb)
+        workdir = attempt.workdir = self.folders.take(account, disk_mb)
         try:
             ended = await self._run_in(attempt, workdir)
             ending = of_exit(ended, stderr_tail="" if attempt.log is None else attempt.log.stderr_tail)
@@ -72,12 +64,12 @@ class ProcessRunner:
             if ended.ok:
                 ending.printed = NOTHING_PRINTED if attempt.log is None else attempt.log.printed_digest()
             if attempt.saving is not None:
-                ending = await self._keeper.finish(attempt, ending)
+                ending = await self.keeper.finish(attempt, ending)
             if self._wants_outputs(attempt, ending) and not is_empty(workdir / OUTPUTS):
                 await self._take_outputs(attempt, workdir, ending)
             return ending
         finally:
-            self._folders.give_back(account, workdir, disk_mb)
+            self.folders.give_back(account, workdir, disk_mb)
 
     def _wants_outputs(self, attempt: Attempt, ending: AttemptResult) -> bool:
         """A success needs its outputs, even if the lease was lost or the agent stopped after it ended."""
@@ -94,14 +86,14 @@ class ProcessRunner:
         argv, requirements = self._command(attempt, workdir)
         provision, python = NOTHING, attempt.spec.python
         if requirements or python:
-            note = partial(self._sink.logs.note, attempt)
-            provision = await attempt.prepare(self._provisions.acquire(python, requirements, note=note))
+            note = partial(self.sink.logs.note, attempt)
+            provision = await attempt.prepare(self.provisions.acquire(python, requirements, note=note))
         try:
             if spec.inputs:
-                await attempt.prepare(place_inputs(self._cache, attempt.spec.inputs, workdir))
+                await attempt.prepare(place_inputs(self.cache, attempt.spec.inputs, workdir))
             if attempt.grant.checkpoint is not None:
-                await attempt.prepare(self._keeper.restore(attempt, workdir))
-            attempt.proxy = await self._job_environment.open_network(
+                await attempt.prepare(self.keeper.restore(attempt, workdir))
+            attempt.proxy = await self.job_environment.open_network(
                 attempt.spec.net, label=attempt.grant.job_id
             )
             run = self._start(attempt, argv, workdir, provision=provision)
@@ -114,7 +106,7 @@ class ProcessRunner:
         finally:
             if attempt.proxy is not None:
                 attempt.proxy.close()
-            self._provisions.release(provision)
+            self.provisions.release(provision)
 
     def _command(self, attempt: Attempt, workdir: Path) -> tuple[list[str], tuple[str, ...]]:
         spec = attempt.spec.spec
@@ -138,7 +130,7 @@ class ProcessRunner:
             "COMPUTEPOOL_SLICES": str(grant.items),
             "COMPUTEPOOL_MOVES": "1" if spec.spec.moves else "",
         }
-        policy = self._job_environment.policy(
+        policy = self.job_environment.policy(
             workdir,
             limits=spec.limits,
             env=env,
@@ -150,12 +142,12 @@ class ProcessRunner:
             saves=spec.spec.saves,
             leased=True,
         )
-        command = self._job_environment.command(argv, workdir=workdir, policy=policy, proxy=attempt.proxy)
+        command = self.job_environment.command(argv, workdir=workdir, policy=policy, proxy=attempt.proxy)
         readers, writers = zip(os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC), strict=True)
         for fd in writers:
             os.fchmod(fd, 0o622)  # As another user, a job could otherwise not open /dev/stdout.
         try:
-            process = self._job_environment.sandbox.spawn(
+            process = self.job_environment.sandbox.spawn(
                 command,
                 workdir=workdir,
                 limits=spec.limits,
@@ -170,13 +162,13 @@ class ProcessRunner:
         finally:
             for fd in writers:
                 os.close(fd)
-        attempt.started_at = self._clock.steady()
-        return ProcessRun(process, readers, attempt=attempt, sink=self._sink)
+        attempt.started_at = self.clock.steady()
+        return ProcessRun(process, readers, attempt=attempt, sink=self.sink)
 
     async def _take_outputs(self, attempt: Attempt, workdir: Path, ending: AttemptResult) -> None:
         seal = sealing.seal_of(attempt.spec.spec, attempt.grant.job_id)
-        taken = await send_outputs(workdir / OUTPUTS, self._uploader, self._limits, seal=seal)
-        taken.apply(ending, partial(self._sink, attempt))
+        taken = await send_outputs(workdir / OUTPUTS, self.uploader, self.limits, seal=seal)
+        taken.apply(ending, partial(self.sink, attempt))
 
 
 class ProcessRun:

@@ -36,7 +36,7 @@ class WorkerKey:
     inputs: tuple[tuple[str, str], ...]
     cards: tuple[int, ...]
     net: tuple[Target, ...] = ()
-    python: str = ""  #: another minor version than the agent's own
+    python: str = ""  #: other versions than the agent's own
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -62,9 +62,10 @@ class PreparedSpec:
 
     @property
     def python(self) -> str:
-        """The minor version that it needs, or "" for the agent's own."""
-        wanted = self.spec.needs.python
-        return "" if wanted is None or wanted == PYTHON else wanted
+        """The versions that it needs, or "" if the agent's own is one of them."""
+        versions = self.spec.needs.python or ""
+        allowed = requirements.minor_versions(versions)
+        return versions if allowed and PYTHON not in allowed else ""
 
     def worker_key(self, account: str, cards: tuple[int, ...]) -> WorkerKey:
         """Returns the same object for the same arguments, which makes comparison fast."""
@@ -88,9 +89,8 @@ class PreparedSpec:
 class PreparedSpecCache:
     """`memory_mb`: how much of this node's memory a spec may use."""
 
-    def __init__(self, memory_mb: Callable[[JobSpec], int], *, size_max: int = SPECS_MAX) -> None:
+    def __init__(self, memory_mb: Callable[[JobSpec], int]) -> None:
         self._memory_mb = memory_mb
-        self._size_max = size_max
         self._specs: OrderedDict[str, PreparedSpec] = OrderedDict()
 
     def get(self, digest: str) -> PreparedSpec | None:
@@ -109,7 +109,7 @@ class PreparedSpecCache:
         spec = JobSpec.model_validate_json(body)
         prepared = prepare(digest, spec, memory_mb=self._memory_mb(spec))
         self._specs[digest] = prepared
-        while len(self._specs) > self._size_max:
+        while len(self._specs) > SPECS_MAX:
             self._specs.popitem(last=False)
         return prepared
 

@@ -20,7 +20,7 @@ from computepool.agent.execution.attempt_result import (
 )
 from computepool.agent.execution.logs import STDERR
 from computepool.agent.sandbox.base import OUTPUTS
-from computepool.agent.sandbox.collect import Caps, OutputCollector
+from computepool.agent.sandbox.collect import Caps, Output, OutputCollector
 from computepool.agent.sandbox.scratch import stage
 from computepool.agent.storage.artifacts import ArtifactCache, Uploader, digest_of, sha256_of
 from computepool.agent.storage.sealing import sealed_file
@@ -28,7 +28,7 @@ from computepool.core.errors import BadRequest, ComputePoolError, NotFound, Quot
 from computepool.core.jobs.lifecycle import Outcome, Reason
 from computepool.protocol.filenames import check_name
 from computepool.protocol.nodes.nodes import OUTPUTS_MAX, OutputRef
-from computepool.protocol.sealing import OUTPUT, About, Seal
+from computepool.protocol.sealing import OUTPUT, Seal
 
 #: Larger files are read and hashed in a thread, so that other attempts are not held up.
 _THREAD_ABOVE = 1 * MIB
@@ -143,13 +143,9 @@ async def send_outputs(
         if taken.excess:
             break
         try:
-            if seal is None:
-                taken.refs.append(await _send(output.fd, output.size, output.name, uploader=uploader))
-                continue
-            # Not where the job can reach it: in the folder that holds the work folders.
-            about, place = seal.about(OUTPUT, output.name), folder.parents[1]
-            async with sealed_copy(output.fd, output.size, to=seal.to, about=about, folder=place) as file:
-                taken.refs.append(await _send(*file, output.name, uploader=uploader))
+            async with sealed_copy(output, folder, seal=seal, about=(OUTPUT, output.name)) as (fd, size):
+                digest = await send_file(fd, size, output.name, uploader=uploader)
+            taken.refs.append(OutputRef(name=output.name, digest=digest, size=size))
         except QuotaExceeded as error:
             taken.excess = no_room(error)
             break
@@ -162,14 +158,24 @@ async def send_outputs(
 
 @asynccontextmanager
 async def sealed_copy(
-    fd: int, size: int, *, to: bytes, about: About, folder: Path
+    output: Output, folder: Path, *, seal: Seal | None, about: tuple[str, ...]
 ) -> AsyncIterator[tuple[int, int]]:
-    """Like sealed_file, but raises Changed if the job's file was truncated meanwhile."""
+    """What to send of an output in `folder`: descriptor and size of a sealed copy, or of the file if there is no seal.
+
+    Raises Changed if the job's file was truncated meanwhile.
+    """
+    if seal is None:
+        yield output.fd, output.size
+        return
+    # Not where the job can reach it: in the folder that holds the work folders.
+    place = folder.parents[1]
     try:
-        async with sealed_file(fd, size, to=to, about=about, folder=folder) as file:
+        async with sealed_file(
+            output.fd, output.size, to=seal.to, about=seal.about(*about), folder=place
+        ) as file:
             yield file
     except BadRequest as error:
-        if os.fstat(fd).st_size >= size:
+        if os.fstat(output.fd).st_size >= output.size:
             raise
         raise Changed("an output was changed while it was sealed") from error
 
@@ -177,10 +183,6 @@ async def sealed_copy(
 def no_room(error: QuotaExceeded) -> str:
     """For the submitter, whose quota it is."""
     return f"its outputs cannot be stored: {error.detail}"
-
-
-async def _send(fd: int, size: int, name: str, *, uploader: Uploader) -> OutputRef:
-    return OutputRef(name=name, digest=await send_file(fd, size, name, uploader=uploader), size=size)
 
 
 async def send_file(fd: int, size: int, name: str, *, uploader: Uploader) -> str:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import json
 import logging
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ from computepool.agent.execution.job_environment import JobEnvironment
 from computepool.agent.hardware import driver, measure
 from computepool.agent.hub_link.hub_client import HubClient
 from computepool.agent.hub_link.identity import Identity
-from computepool.agent.sandbox.async_wait import finish
 from computepool.agent.sandbox.base import Limits, SandboxError, SandboxPolicy, Status
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.core.errors import ComputePoolError
@@ -48,38 +48,32 @@ _MEMORY_MB, _MEMORY_WITH_CARDS_MB = 256, 4096
 _UNSIGNED = "A" * 86
 
 
+@dataclass(eq=False)
 class Benchmark:
-    def __init__(
-        self,
-        job_environment: JobEnvironment,
-        client: HubClient,
-        identity: Identity,
-        *,
-        executor: Executor,
-        work_dir: Path,
-        clock: AgentClock,
-    ) -> None:
-        self._job_environment = job_environment
-        self._client = client
-        self._identity = identity
-        self._work_dir = work_dir
-        self._clock = clock
-        self._executor = executor
-        self._wanted = ""
-        self._asked = asyncio.Event()
+    job_environment: JobEnvironment
+    client: HubClient
+    identity: Identity
+    _: KW_ONLY
+    executor: Executor
+    work_dir: Path
+    clock: AgentClock
+
+    def __post_init__(self) -> None:
+        self._requested_id = ""
+        self._requested = asyncio.Event()
         self.view: HardwareView | None = None  #: what the hub made of the last one
 
     def request(self, id_: str) -> None:
         """Schedule a measurement for the hub; a newer request replaces an older one."""
-        self._wanted = id_
-        self._asked.set()
+        self._requested_id = id_
+        self._requested.set()
 
     async def run(self) -> None:
         while True:
-            await self._asked.wait()
-            self._asked.clear()
+            await self._requested.wait()
+            self._requested.clear()
             try:
-                await self._answer(self._wanted)
+                await self._answer(self._requested_id)
             except ComputePoolError as error:
                 _log.info("the hub refused the measurement: %s", error.detail)
             except (OSError, SandboxError, ValidationError) as error:
@@ -91,16 +85,16 @@ class Benchmark:
         found = await self._measure_when_idle()
         if found is None:
             return  # It is never idle: its jobs tell how fast it is.
-        said = {**found, **await self._network(), "id": id_, "signature": _UNSIGNED}
-        report = HardwareReport.model_validate(said)
-        signed = report.model_copy(update={"signature": self._identity.sign(report.signed_text())})
-        self.view = await self._client.hardware(signed)
+        fields = {**found, **await self._network(), "id": id_, "signature": _UNSIGNED}
+        report = HardwareReport.model_validate(fields)
+        signed = report.model_copy(update={"signature": self.identity.sign(report.signed_text())})
+        self.view = await self.client.hardware(signed)
         level = logging.WARNING if self.view.standing == "lowered" else logging.INFO
         _log.log(level, "hardware: %s", self.view.sentence)
 
     async def _measure_when_idle(self) -> dict[str, Any] | None:
         for _ in range(_TRIES):
-            await self._executor.wait_until_idle()
+            await self.executor.wait_until_idle()
             found = await self._measure()
             if found is not None:
                 return found
@@ -108,7 +102,7 @@ class Benchmark:
 
     async def _measure(self) -> dict[str, Any] | None:
         """None if a job arrived meanwhile, which distorts the measurement."""
-        workdir = self._work_dir / f"measure-{self._clock.entropy(4).hex()}"
+        workdir = self.work_dir / f"measure-{self.clock.entropy(4).hex()}"
         workdir.mkdir(mode=0o700)
         try:
             shutil.copyfile(measure.__file__, workdir / _SCRIPT)
@@ -116,26 +110,19 @@ class Benchmark:
             output, undisturbed = await self._run_in(workdir)
         finally:
             remove_tree(workdir)
-        return collect(output, cards=len(self._job_environment.cards)) if undisturbed else None
+        return collect(output, cards=len(self.job_environment.cards)) if undisturbed else None
 
     async def _run_in(self, workdir: Path) -> tuple[bytes, bool]:
-        cards = range(len(self._job_environment.cards))
+        cards = range(len(self.job_environment.cards))
         limits = Limits(
             memory_mb=_MEMORY_WITH_CARDS_MB if cards else _MEMORY_MB, wall_s=MEASURE_S, disk_mb=64
         )
         policy = self._policy(workdir, limits, cards)
-        reader, writer = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(reader, False)
-        os.fchmod(writer, 0o622)
-        try:
-            sandbox = self._job_environment.sandbox
-            try:
-                process = sandbox.spawn(
-                    ["python3", _SCRIPT], workdir=workdir, limits=limits, policy=policy, stdout=writer
-                )
-            finally:
-                os.close(writer)
-            ended = asyncio.create_task(finish(process))
+        with tempfile.TemporaryFile() as output:
+            process = self.job_environment.sandbox.spawn(
+                ["python3", _SCRIPT], workdir=workdir, limits=limits, policy=policy, stdout=output.fileno()
+            )
+            ended = asyncio.create_task(process.finish())
             try:
                 undisturbed = await self._watch(ended)
                 if not ended.done():
@@ -144,35 +131,32 @@ class Benchmark:
             finally:
                 ended.cancel()
                 process.close()
-            with contextlib.suppress(BlockingIOError):
-                return os.read(reader, _OUTPUT_MAX), undisturbed
-            return b"", undisturbed
-        finally:
-            os.close(reader)
+            output.seek(0)
+            return output.read(_OUTPUT_MAX), undisturbed
 
     def _policy(self, workdir: Path, limits: Limits, cards: Sequence[int]) -> SandboxPolicy:
         """The policy of a job with all cards, plus cuBLAS."""
         files = driver.cublas() if cards else {}
-        if self._job_environment.sandbox.level is Level.PROCESS:
+        if self.job_environment.sandbox.level is Level.PROCESS:
             env = _cublas_at({name: str(path) for name, path in files.items()})
-            return self._job_environment.policy(workdir, limits=limits, env=env, cards=cards)
+            return self.job_environment.policy(workdir, limits=limits, env=env, cards=cards)
         inside = {name: f"{driver.LIBRARIES}/{name}" for name in files}
-        plain = self._job_environment.policy(workdir, limits=limits, env=_cublas_at(inside), cards=cards)
+        plain = self.job_environment.policy(workdir, limits=limits, env=_cublas_at(inside), cards=cards)
         mounts = {path: inside[name] for name, path in files.items()}
-        return dataclasses.replace(plain, mounts={**plain.mounts, **mounts})
+        return replace(plain, mounts={**plain.mounts, **mounts})
 
     async def _watch(self, ended: asyncio.Task[Any]) -> bool:
         """Wait for the end or the time limit; False if a job arrived first."""
-        deadline = self._clock.steady() + MEASURE_S
-        while not ended.done() and self._clock.steady() < deadline:
-            if self._executor.attempts:
+        deadline = self.clock.steady() + MEASURE_S
+        while not ended.done() and self.clock.steady() < deadline:
+            if self.executor.attempts:
                 return False
             await asyncio.sleep(_LOOK_S)
         return True
 
     async def _network(self) -> dict[str, Any]:
         try:
-            seconds, size, transfer_s = await self._client.probe()
+            seconds, size, transfer_s = await self.client.probe()
         except ComputePoolError:
             return {}
         net = None if size < _OUTPUT_MAX else round(size / max(1e-3, transfer_s - seconds) / 1e6)
@@ -186,11 +170,11 @@ def collect(output: bytes, *, cards: int) -> dict[str, Any]:
     notes: list[str] = []
     for line in output.splitlines():
         with contextlib.suppress(ValueError, TypeError, AttributeError):
-            said = json.loads(line)
-            if isinstance(said.get("card"), int) and 0 <= said["card"] < cards:
-                gflops[said["card"]] = said.get("gflops")
-            found |= {name: said[name] for name in ("cpu", "memory_mb_s", "disk_mb_s") if name in said}
-            notes += [str(said["note"])[:_NOTE_CHARS]] if "note" in said else []
+            fields = json.loads(line)
+            if isinstance(fields.get("card"), int) and 0 <= fields["card"] < cards:
+                gflops[fields["card"]] = fields.get("gflops")
+            found |= {name: fields[name] for name in ("cpu", "memory_mb_s", "disk_mb_s") if name in fields}
+            notes += [str(fields["note"])[:_NOTE_CHARS]] if "note" in fields else []
     if cards and not notes and None in gflops:
         notes.append("cards: there is no cuBLAS library here to multiply matrices with")
     return {**found, "gflops": gflops, "notes": notes[:_NOTES_MAX]}

@@ -119,11 +119,11 @@ class Cpus:
     def _place(self, holder: str, milli: int) -> None:
         """Place part of a core on one id if it fits, else on several, else on the least used."""
         mine = self._parts[holder]
-        fitting = [id_ for id_ in self._room if id_ not in mine and self._left(id_) >= milli]
+        fitting = [id_ for id_ in self._room if id_ not in mine and self._free_cores(id_) >= milli]
         # The fullest that will do keeps whole ids whole.
-        best = min(fitting, key=lambda id_: (self._left(id_), id_ in self._spare), default=None)
-        for id_ in [best] if best is not None else sorted(self._room, key=self._left, reverse=True):
-            part = min(milli, self._left(id_)) if id_ not in mine else 0
+        best = min(fitting, key=lambda id_: (self._free_cores(id_), id_ in self._spare), default=None)
+        for id_ in [best] if best is not None else sorted(self._room, key=self._free_cores, reverse=True):
+            part = min(milli, self._free_cores(id_)) if id_ not in mine else 0
             if part > 0:
                 mine[id_] = part
                 self._used[id_] += part
@@ -133,7 +133,7 @@ class Cpus:
             mine[id_] = mine.get(id_, 0) + milli
             self._used[id_] += milli
 
-    def _left(self, id_: int) -> int:
+    def _free_cores(self, id_: int) -> int:
         return self._room[id_] - self._used[id_]
 
     def _compact(self) -> bool:
@@ -151,7 +151,7 @@ class Cpus:
         for holder, milli in loose:
             left = milli
             for id_ in order:
-                part = min(left, self._left(id_))
+                part = min(left, self._free_cores(id_))
                 if part > 0:
                     self._parts[holder][id_] = part
                     self._used[id_] += part

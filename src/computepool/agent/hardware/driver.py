@@ -89,9 +89,9 @@ def _pair(major: str) -> tuple[str, str]:
 def _files_by_name(prefixes: Iterable[str]) -> dict[Path, str]:
     """Each file with the name that programs load it by: libcuda.so.1, not libcuda.so or its full version."""
     found: dict[Path, str] = {}
-    wanted = tuple(prefixes)
+    starts = tuple(prefixes)
     for name, path in _cache().items():
-        if name.startswith(wanted) and (path not in found or _rank(name) < _rank(found[path])):
+        if name.startswith(starts) and (path not in found or _rank(name) < _rank(found[path])):
             found[path] = name
     return found
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +41,10 @@ class DetectedCard:
     maker: str  #: nvidia, amd or apple
     ident: str = ""  #: how the maker's runtime names it in its VISIBLE_DEVICES variable
     nodes: tuple[str, ...] = ()  #: device nodes that a job needs to use it
-    tier: str = field(default="")
 
-    def __post_init__(self) -> None:
-        if not self.tier:
-            object.__setattr__(self, "tier", tier_of(self.name))
+    @property
+    def tier(self) -> str:
+        return tier_of(self.name)
 
 
 def find_cards() -> tuple[DetectedCard, ...]:
@@ -237,8 +235,8 @@ def _path(tree: Any, *keys: str) -> Any:
 
 
 def _trailing_number(text: str) -> int:
-    found = re.search(r"\d+$", text)
-    return int(found.group()) if found else -1
+    number = text[len(text.rstrip("0123456789")) :]
+    return int(number) if number else -1
 
 
 def _existing(paths: Iterable[str]) -> tuple[str, ...]:

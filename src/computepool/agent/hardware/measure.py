@@ -58,11 +58,11 @@ def hashes() -> bytes:
     return digest.digest()
 
 
-def core_score(*, rounds: int = 4) -> int:
+def core_score() -> int:
     """The best of a few rounds in processor time, so that other load hardly matters."""
     logs = 0.0
     for part in (integers, floats, hashes):
-        best = min(_took(part) for _ in range(rounds))
+        best = min(_took(part) for _ in range(4))
         logs += math.log(REFERENCE_S[part.__name__] / max(best, 1e-6))
     return round(1000 * math.exp(logs / len(REFERENCE_S)))
 
@@ -212,23 +212,23 @@ def main() -> None:
     begin = time.perf_counter()
     with contextlib.suppress(OSError):
         os.nice(19)
-    _say(cpu=core_score())
-    _say(memory_mb_s=memory_mb_s())
+    _emit(cpu=core_score())
+    _emit(memory_mb_s=memory_mb_s())
     try:
-        _say(disk_mb_s=disk_mb_s(Path.cwd()))
+        _emit(disk_mb_s=disk_mb_s(Path.cwd()))
     except OSError as error:
-        _say(note=f"disk: {error}")
+        _emit(note=f"disk: {error}")
     cublas = os.environ.get(CUBLAS_ENV, "")
     if not cublas:
         return
     try:
         for index, gflops, why in cards(cublas, deadline=begin + BUDGET_S):
-            _say(card=index, gflops=gflops, **({"note": why} if why else {}))
+            _emit(card=index, gflops=gflops, **({"note": why} if why else {}))
     except (OSError, CudaError, AttributeError) as error:
-        _say(note=f"cards: {error}")
+        _emit(note=f"cards: {error}")
 
 
-def _say(**found: object) -> None:
+def _emit(**found: object) -> None:
     sys.stdout.write(json.dumps(found) + "\n")
     sys.stdout.flush()
 

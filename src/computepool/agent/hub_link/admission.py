@@ -7,7 +7,7 @@ whatever the hub thinks of this node.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 from pydantic import ValidationError
 
@@ -31,48 +31,33 @@ class Admission:
     forbidden: list[tuple[str, str]] = field(default_factory=list)
 
 
+@dataclass(eq=False)
 class Gatekeeper:
-    def __init__(
-        self,
-        identity: Identity,
-        *,
-        level: Level,
-        trusted: Collection[str],
-        cards: int,
-        network: bool = False,
-        lends_gpus: bool = False,
-        rules: OwnerRules | None = None,
-        capacity: Capacity | None = None,
-    ) -> None:
-        self._identity = identity
-        self._level = level
-        self._trusted = frozenset(trusted) | {identity.owner}
-        self._cards = cards
-        self._network = network
-        self._lends_gpus = lends_gpus
-        self._rules = rules
-        self._capacity = capacity
+    identity: Identity
+    _: KW_ONLY
+    level: Level
+    trusted: Collection[str]
+    cards: int
+    rules: OwnerRules
+    capacity: Capacity
+    network: bool = False
+    lends_gpus: bool = False
+
+    def __post_init__(self) -> None:
         self._specs = PreparedSpecCache(self._memory_mb)
 
-    @property
-    def rules_digest(self) -> str:
-        """Digest of the owner's rules in force."""
-        return "" if self._rules is None else self._rules.digest
-
     def follow(self, rules: str) -> None:
-        if self._rules is not None:
-            self._rules.follow(rules)
-            self._specs.relimit()
+        self.rules.follow(rules)
+        self._specs.relimit()
 
     def _memory_mb(self, spec: JobSpec) -> int:
         """The memory that a job asks for. By default it gets its share of the node, but not more than the owner
         lets any job ask for."""
-        wanted = spec.requirements()
-        if not wanted.ram_by_cores or self._capacity is None:
-            return wanted.ram_mb
-        most = None if self._rules is None else self._rules.ram_mb_max
-        share = wanted.ram_on(self._capacity)
-        return share if most is None else max(wanted.ram_mb, min(share, most))
+        needs = spec.requirements()
+        if not needs.ram_by_cores:
+            return needs.ram_mb
+        most, share = self.rules.ram_mb_max, needs.ram_on(self.capacity)
+        return share if most is None else max(needs.ram_mb, min(share, most))
 
     def admit(self, reply: NextReply, *, hub_now_s: int) -> Admission:
         admission = Admission()
@@ -102,7 +87,7 @@ class Gatekeeper:
     def _token(self, reply: NextReply, hub_now_s: int) -> JobToken:
         if reply.token is None:
             raise Unauthenticated("The hub granted work without a job token.")
-        identity = self._identity
+        identity = self.identity
         return verify_job_token(
             reply.token, keys=identity.hub_keys, node_id=identity.node_id, now_s=hub_now_s
         )
@@ -121,25 +106,21 @@ class Gatekeeper:
 
     def _forbidden(self, grant: Grant, spec: PreparedSpec) -> str:
         """Why the owner's rules forbid the job. Checked here too, because the hub may be wrong or compromised."""
-        if (
-            self._level < Level.NAMESPACE
-            and grant.account_id not in self._trusted
-            and "*" not in self._trusted
-        ):
+        trusted = {*self.trusted, self.identity.owner}
+        stranger = grant.account_id not in trusted and "*" not in trusted
+        if stranger and self.level < Level.NAMESPACE:
             return (
-                f"This node runs jobs unsandboxed ({self._level.label}) and its owner has not trusted "
+                f"This node runs jobs unsandboxed ({self.level.label}) and its owner has not trusted "
                 f"the account {grant.account_id}."
             )
-        if spec.isolation is not None and self._level < spec.isolation:
-            return f"The job asks for isolation {spec.isolation.label}; this node offers {self._level.label}."
-        stranger = grant.account_id not in self._trusted and "*" not in self._trusted
-        if grant.gpus and stranger and not self._lends_gpus:
+        if spec.isolation is not None and self.level < spec.isolation:
+            return f"The job asks for isolation {spec.isolation.label}; this node offers {self.level.label}."
+        if grant.gpus and stranger and not self.lends_gpus:
             return "This node's cards are for its owner and trusted accounts (lend them with pool node start --gpus)."
-        if any(not 0 <= index < self._cards for index in grant.gpus):
-            return f"The job was granted cards {grant.gpus}; this node has {self._cards}."
-        if spec.net and not self._network:
+        if any(not 0 <= index < self.cards for index in grant.gpus):
+            return f"The job was granted cards {grant.gpus}; this node has {self.cards}."
+        if spec.net and not self.network:
             return "The job needs network access, which this node does not give (pool node start --net)."
-        if self._rules is not None and grant.account_id != self._identity.owner:
-            broken = self._rules.refusals(demand(grant, spec))
-            return "; ".join(broken)
-        return ""
+        if grant.account_id == self.identity.owner:
+            return ""
+        return "; ".join(self.rules.refusals(demand(grant, spec)))

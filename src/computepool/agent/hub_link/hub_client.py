@@ -12,6 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 from urllib.parse import quote
+from urllib.request import getproxies
 
 import httpx2
 from pydantic import BaseModel, ValidationError
@@ -20,6 +21,7 @@ from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
 from computepool.agent.hub_link import compat
 from computepool.agent.hub_link.identity import Identity
+from computepool.agent.hub_link.wire import Wire, WireError
 from computepool.core.backoff import doubled
 from computepool.core.errors import (
     ERRORS_BY_CODE,
@@ -37,9 +39,9 @@ from computepool.protocol.jobs.checkpoints import CheckpointReply, CheckpointRep
 from computepool.protocol.jobs.groups import (
     ArrivalReply,
     ArrivalRequest,
-    HomecomingView,
-    HomeTrouble,
+    DeliveryProblem,
     ItemPage,
+    ResultDeliveryView,
 )
 from computepool.protocol.money.market import OwnNodeView
 from computepool.protocol.nodes.hardware import HardwareReport, HardwareView
@@ -70,6 +72,8 @@ _STATUS_CODES = {413: "too_large", 429: "rate_limited"}
 
 #: To the hub, at the same time.
 CONNECTIONS_MAX = 32
+#: Local addresses that speak one family of the internet protocol alone.
+IPV4_ONLY, IPV6_ONLY = "0.0.0.0", "::"
 #: Errors that say nothing about the request itself: it is worth another try.
 TRANSIENT = (Unavailable, RateLimited, Unauthenticated)
 #: For what the hub has to store.
@@ -100,6 +104,8 @@ class HubClient:
             max_connections=CONNECTIONS_MAX, max_keepalive_connections=8, keepalive_expiry=60
         )
         self._http = httpx2.AsyncClient(timeout=timeout, limits=pool, transport=transport)
+        direct = transport is None and not getproxies()
+        self._wire = Wire(limits.connect_timeout_s) if direct else None
 
     @property
     def url(self) -> str:
@@ -120,16 +126,17 @@ class HubClient:
     def set_hub_time(self, hub_time_ms: int) -> None:
         self._offset_ms = hub_time_ms - self._clock.now_ms()
 
+    def backoff(self) -> Backoff:
+        return Backoff(self._clock, self._limits)
+
     async def close(self) -> None:
+        if self._wire is not None:
+            await self._wire.close()
         await self._http.aclose()
 
     # ------------------------------------------------------------ calls
     async def register(self, request: RegisterRequest) -> RegisterReply:
-        plain = request.model_copy(update={"profile": compat.profile(request.profile)})
-        reply = await self._post(
-            "/nodes/register", _json_bytes(request), lambda: _json_bytes(plain), signed=False
-        )
-        return _parse(RegisterReply, reply)
+        return _parse(RegisterReply, await self._post("/nodes/register", _json_bytes(request), signed=False))
 
     async def next(self, request: NextRequest) -> NextReply:
         timeout_s = request.wait_ms / 1000 + self._limits.poll_slack_s
@@ -138,12 +145,28 @@ class HubClient:
     async def heartbeat(self, request: NextRequest) -> NextReply:
         return await self._poll("/heartbeat", request, self._limits.poll_slack_s)
 
+    @contextlib.asynccontextmanager
+    async def over(self, local_address: str) -> AsyncIterator[HubClient]:
+        """The same hub, from this local address, for as long as the block lasts."""
+        client = HubClient(
+            (self.url,),
+            clock=self._clock,
+            limits=self._limits,
+            identity=self._identity,
+            transport=httpx2.AsyncHTTPTransport(local_address=local_address),
+        )
+        client._offset_ms = self._offset_ms
+        try:
+            yield client
+        finally:
+            await client.close()
+
     async def complete(self, body: bytes) -> CompleteReply:
         """`body` is a CompleteRequest as the outbox keeps it."""
-        return _parse(CompleteReply, await self._post("/complete", body, lambda: compat.reports(body)))
+        return _parse(CompleteReply, await self._post("/complete", body))
 
     async def logs(self, request: LogsRequest) -> None:
-        await self._post("/logs", _json_bytes(request), lambda: _json_bytes(compat.logs(request)))
+        await self._post("/logs", _json_bytes(request))
 
     async def checkpoint(self, report: CheckpointReport) -> CheckpointReply:
         return _parse(CheckpointReply, await self._send("POST", "/checkpoint", content=_json_bytes(report)))
@@ -175,20 +198,22 @@ class HubClient:
             fetched.append(self._clock.steady() - begin)
         return min(trips), size, min(fetched)
 
-    async def result_delivery(self, group_id: str) -> HomecomingView:
-        return _parse(HomecomingView, await self._send("GET", f"/homecomings/{quote(group_id, safe='')}"))
+    async def result_delivery(self, group_id: str) -> ResultDeliveryView:
+        return _parse(
+            ResultDeliveryView, await self._send("GET", f"/result-deliveries/{quote(group_id, safe='')}")
+        )
 
     async def result_delivery_items(self, group_id: str, *, after: str | None) -> ItemPage:
         query = "" if after is None else f"?after={quote(after, safe='')}"
-        path = f"/homecomings/{quote(group_id, safe='')}/items{query}"
+        path = f"/result-deliveries/{quote(group_id, safe='')}/items{query}"
         return _parse(ItemPage, await self._send("GET", path))
 
-    async def home_trouble(self, group_id: str, trouble: HomeTrouble) -> None:
-        path = f"/homecomings/{quote(group_id, safe='')}/trouble"
+    async def delivery_problem(self, group_id: str, trouble: DeliveryProblem) -> None:
+        path = f"/result-deliveries/{quote(group_id, safe='')}/problem"
         await self._send("POST", path, content=trouble.model_dump_json().encode())
 
     async def report_arrival(self, group_id: str, arrival: ArrivalRequest) -> ArrivalReply:
-        path = f"/homecomings/{quote(group_id, safe='')}/arrival"
+        path = f"/result-deliveries/{quote(group_id, safe='')}/arrival"
         body = arrival.model_dump_json().encode()
         return _parse(ArrivalReply, await self._send("POST", path, content=body))
 
@@ -242,21 +267,12 @@ class HubClient:
 
     # ------------------------------------------------------------ plumbing
     async def _poll(self, path: str, request: NextRequest, timeout_s: float) -> NextReply:
-        sent = await self._post(
-            path, _json_bytes(request), lambda: _json_bytes(compat.poll(request)), timeout_s=timeout_s
-        )
-        reply = _parse(NextReply, sent)
+        reply = _parse(NextReply, await self._post(path, _json_bytes(request), timeout_s=timeout_s))
         self.set_hub_time(reply.hub_time_ms)
         return reply
 
     async def _post(
-        self,
-        path: str,
-        body: bytes,
-        plain: Callable[[], bytes],
-        *,
-        signed: bool = True,
-        timeout_s: float | None = None,
+        self, path: str, body: bytes, *, signed: bool = True, timeout_s: float | None = None
     ) -> httpx2.Response:
         """Send a request; if an older hub refuses new fields, send it again without them.
 
@@ -268,7 +284,7 @@ class HubClient:
             if not compat.is_unknown(error):
                 raise
             _log.info("the hub is older than this agent: %s", error.detail)
-        return await self._send("POST", path, content=plain(), signed=signed, timeout_s=timeout_s)
+        return await self._send("POST", path, content=compat.plain(body), signed=signed, timeout_s=timeout_s)
 
     async def _send(
         self,
@@ -283,10 +299,17 @@ class HubClient:
         sent = {**(headers or _JSON), **(self._authorization() if signed else {})}
         timeout = httpx2.USE_CLIENT_DEFAULT if timeout_s is None else self._timeout(timeout_s)
         try:
-            reply = await self._http.request(
-                method, f"{self.url}{API}{path}", content=content, headers=sent, timeout=timeout
-            )
-        except httpx2.HTTPError as error:  # Also an answer that cannot be unpacked.
+            if self._wire is not None and method == "POST" and signed and isinstance(content, bytes):
+                within_s = self._limits.request_timeout_s if timeout_s is None else timeout_s
+                answer = await self._wire.post(
+                    self.url, f"{API}{path}", body=content, headers=sent, timeout_s=within_s
+                )
+                reply = httpx2.Response(answer.status, headers=[*answer.headers.items()], content=answer.body)
+            else:
+                reply = await self._http.request(
+                    method, f"{self.url}{API}{path}", content=content, headers=sent, timeout=timeout
+                )
+        except (httpx2.HTTPError, WireError) as error:  # Also an answer that cannot be unpacked.
             raise self._unreachable(error) from error
         except httpx2.InvalidURL as error:
             raise BadRequest(f"{self.url} is not an address: {error}.", field="hub_url") from error
@@ -339,10 +362,10 @@ class Backoff:
     def delay_s(self, error: ComputePoolError | None = None) -> float:
         ceiling = doubled(self._limits.retry_base_s, self._failures, most=self._limits.retry_max_s)
         self._failures += 1
-        asked = 0.0 if error is None else error.retry_after_s or 0.0
+        requested = 0.0 if error is None else error.retry_after_s or 0.0
         # What is no length of time at all (negative, not a number) counts as nothing asked.
-        asked = min(asked, self._limits.retry_max_s) if asked > 0 else 0.0
-        return asked + self._clock.fraction() * ceiling
+        requested = min(requested, self._limits.retry_max_s) if requested > 0 else 0.0
+        return requested + self._clock.fraction() * ceiling
 
 
 async def retry(

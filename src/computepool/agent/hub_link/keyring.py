@@ -33,7 +33,7 @@ class Keyring:
         self._client = client
         self._path = path
         self._clock = clock
-        self._asked_at: float | None = None
+        self._requested_at: float | None = None
 
     # ------------------------------------------------------------ the hub's keys
     async def know(self, token: str | None) -> None:
@@ -42,9 +42,9 @@ class Keyring:
         now = self._clock.steady()
         if kid is None or kid in self._identity.hub_keys:
             return
-        if self._asked_at is not None and now - self._asked_at < ASK_S:
+        if self._requested_at is not None and now - self._requested_at < ASK_S:
             return
-        self._asked_at = now
+        self._requested_at = now
         try:
             await self.follow()
         except ComputePoolError as error:

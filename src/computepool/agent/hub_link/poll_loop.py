@@ -20,7 +20,7 @@ from computepool.agent.execution.attempts import Attempt, Stop
 from computepool.agent.execution.executor import Executor
 from computepool.agent.hardware.benchmark import Benchmark
 from computepool.agent.hub_link.admission import Gatekeeper
-from computepool.agent.hub_link.hub_client import Backoff, HubClient
+from computepool.agent.hub_link.hub_client import IPV4_ONLY, IPV6_ONLY, Backoff, HubClient
 from computepool.agent.hub_link.keyring import Keyring
 from computepool.agent.hub_link.reporter import Reporter
 from computepool.agent.network.nearby import Nearby
@@ -107,6 +107,8 @@ class NodeLoop:
         self._beat = asyncio.Event()
         self._work = asyncio.Event()
         self._done = asyncio.Event()
+        self._seen = asyncio.Event()
+        self._seen_from = ""
         self._poll: asyncio.Task[NextReply] | None = None
         self._refusals = 0
         self._progress_sent_at = 0.0
@@ -153,7 +155,13 @@ class NodeLoop:
     # ------------------------------------------------------------ running
     async def run(self) -> None:
         """Run until drained. Raises Unauthenticated if the hub no longer knows this node."""
-        loops = [self._poll_loop(), self._beat_loop(), self._tick_loop(), self._drain_watch()]
+        loops = [
+            self._poll_loop(),
+            self._beat_loop(),
+            self._tick_loop(),
+            self._address_loop(),
+            self._drain_watch(),
+        ]
         tasks = [asyncio.create_task(loop) for loop in loops]
         finished = asyncio.create_task(self._done.wait())
         try:
@@ -178,7 +186,7 @@ class NodeLoop:
                 await self._executor.wait_until_idle()
                 await self._reporter.wait_until_flushed()
         self._reporter.spill()
-        await self._say_goodbye()
+        await self._sign_off()
 
     async def _wait_for_checkpoints(self) -> None:
         """Give jobs that use checkpoints time to make one more."""
@@ -189,11 +197,11 @@ class NodeLoop:
 
     async def _last_poll(self) -> None:
         """Poll without claiming work, to receive grants that were in flight when the last poll was cancelled."""
-        asked_at = self._clock.boot_time()
+        sent_at = self._clock.boot_time()
         with contextlib.suppress(ComputePoolError):
-            self._handle(await self._client.next(self._request(wait_ms=0, claim=False)), asked_at)
+            self._handle(await self._client.next(self._request(wait_ms=0, claim=False)), sent_at)
 
-    async def _say_goodbye(self) -> None:
+    async def _sign_off(self) -> None:
         """Tell the hub that the node goes offline, so that it need not wait for the lease to end."""
         with contextlib.suppress(TimeoutError, ComputePoolError):
             async with asyncio.timeout(self._limits.goodbye_s):
@@ -214,7 +222,7 @@ class NodeLoop:
         refusals = 0
         wait_ms = self._limits.first_wait_ms
         while True:
-            asked_at = self._clock.boot_time()
+            sent_at = self._clock.boot_time()
             request = self._request(wait_ms=wait_ms, claim=self.state is NodeState.ACTIVE)
             try:
                 reply = await self._park(request)
@@ -235,10 +243,10 @@ class NodeLoop:
             if request.profile is not None:
                 self._profile_due = False
             await self._keyring.know(reply.token)
-            if not self._handle(reply, asked_at):
+            if not self._handle(reply, sent_at):
                 await asyncio.sleep(self._limits.idle_pause_s)
             wait_ms = max(_WAIT_MIN_MS, min(60_000, reply.interval_ms))
-            await self._pace(reply, asked_at, wait_ms=request.wait_ms)
+            await self._throttle(reply, sent_at, wait_ms=request.wait_ms)
 
     async def _park(self, request: NextRequest) -> NextReply | None:
         self._poll = asyncio.ensure_future(self._client.next(request))
@@ -257,7 +265,7 @@ class NodeLoop:
         _log.warning("retrying the hub in %.1f s: %s", delay_s, error.detail)
         await asyncio.sleep(delay_s)
 
-    async def _pace(self, reply: NextReply, asked_at: float, *, wait_ms: int) -> None:
+    async def _throttle(self, reply: NextReply, sent_at: float, *, wait_ms: int) -> None:
         """Wait before the next poll if there is work to do, or if the hub replied early with nothing."""
         if self._refusals:
             delay_s = doubled(self._limits.retry_base_s, self._refusals, most=self._limits.retry_max_s)
@@ -267,7 +275,7 @@ class NodeLoop:
             # Lanes first: making the next request takes half a millisecond in which the job can already run.
             await asyncio.sleep(self._limits.busy_gap_s if self._executor.waiting else 0)
             return
-        early = (self._clock.boot_time() - asked_at) * 1000 < wait_ms / 4
+        early = (self._clock.boot_time() - sent_at) * 1000 < wait_ms / 4
         if early and not (reply.grants or reply.cancel or reply.reregister):
             await asyncio.sleep(self._limits.idle_pause_s)
 
@@ -279,16 +287,16 @@ class NodeLoop:
             wait_ms=wait_ms,
             claim=claim,
             stopping=stopping,
-            rules=self._gatekeeper.rules_digest,
+            rules=self._gatekeeper.rules.digest,
             profile=self._profile if self._profile_due else None,
         )
 
     # ------------------------------------------------------------ what the hub says
-    def _handle(self, reply: NextReply, asked_at: float) -> bool:
+    def _handle(self, reply: NextReply, sent_at: float) -> bool:
         """Apply a reply; False if that failed. Grants that were not started are then granted again."""
         fresh = [grant.attempt_id for grant in reply.grants if grant.attempt_id not in self._table.held]
         try:
-            self._apply(reply, asked_at)
+            self._apply(reply, sent_at)
         except Exception:  # noqa: BLE001 - one word that cannot be followed must not end the node
             _log.exception("the hub's reply could not be applied")
             for attempt_id in fresh:
@@ -297,14 +305,14 @@ class NodeLoop:
             return False
         return True
 
-    def _apply(self, reply: NextReply, asked_at: float) -> None:
+    def _apply(self, reply: NextReply, sent_at: float) -> None:
         self.last_contact = self._clock.boot_time()
         if self.last_error:
             self._watcher.show("The hub answers again.")
         self.last_error = ""
         lease = self.lease
         lease.interval_ms, lease.lease_ms, lease.fence_ms = reply.interval_ms, reply.lease_ms, reply.fence_ms
-        lease.renewed_at = max(lease.renewed_at, asked_at)
+        lease.renewed_at = max(lease.renewed_at, sent_at)
         self._fence.set_deadline(lease.deadline())
         self._profile_due = self._profile_due or reply.reregister
         for attempt_id in reply.cancel:
@@ -315,17 +323,19 @@ class NodeLoop:
         self._set_hub_state(reply.state)
         if reply.seen_from is not None:
             self._nearby.note_public_address(reply.seen_from)
+            self._seen_from = reply.seen_from
+            self._seen.set()
         if reply.rules is not None:  # Before the jobs that came with them.
             self._gatekeeper.follow(reply.rules)
             self._rules_at = self.last_contact
         if reply.grants:
-            self._admit(reply, asked_at)
+            self._admit(reply, sent_at)
         if reply.measure:
             self._benchmark.request(reply.measure)
-        if reply.homecoming is not None:
-            self._result_delivery.request(reply.homecoming)
+        if reply.result_deliveries is not None:
+            self._result_delivery.request(reply.result_deliveries)
 
-    def _admit(self, reply: NextReply, asked_at: float) -> None:
+    def _admit(self, reply: NextReply, sent_at: float) -> None:
         # By id first: one reply may repeat a grant.
         grants = {grant.attempt_id: grant for grant in reply.grants}
         fresh = [grant for id_, grant in grants.items() if not self._table.is_known(id_)]
@@ -344,7 +354,7 @@ class NodeLoop:
             _log.warning("attempt %s may not run here: %s", attempt_id, why)
             self._reporter.add_result(attempt_id, self._forbidden(why))
         attempts = [
-            Attempt(grant=grant, spec=spec, asked_at=asked_at, received_at=now)
+            Attempt(grant=grant, spec=spec, sent_at=sent_at, received_at=now)
             for grant, spec in admission.accepted
         ]
         if self.state is NodeState.ACTIVE:
@@ -398,7 +408,7 @@ class NodeLoop:
         if now - renewed_at < lost_after_s / 2:
             return
         for attempt in [one for one in self._executor.attempts.values() if one.stop is None]:
-            since = renewed_at if attempt.received_at <= renewed_at else attempt.asked_at
+            since = renewed_at if attempt.received_at <= renewed_at else attempt.sent_at
             if now - since > lost_after_s:
                 _log.error(
                     "stopping attempt %s: its lease was not renewed for %.0f s", attempt.id, now - since
@@ -423,7 +433,7 @@ class NodeLoop:
         while True:
             await self._beat.wait()
             self._beat.clear()
-            asked_at = self._clock.boot_time()
+            sent_at = self._clock.boot_time()
             try:
                 reply = await self._client.heartbeat(self._request(wait_ms=0, claim=False))
             except ComputePoolError as error:
@@ -432,8 +442,19 @@ class NodeLoop:
                 await asyncio.sleep(backoff.delay_s(error))
                 continue
             backoff.reset()
-            self._handle(reply, asked_at)
+            self._handle(reply, sent_at)
             await asyncio.sleep(self._limits.heartbeat_gap_s)
+
+    async def _address_loop(self) -> None:
+        """Have the hub see this node over IPv4 where polls use IPv6, and the reverse: the owner's router has both."""
+        while True:
+            await self._seen.wait()
+            with contextlib.suppress(ComputePoolError):
+                async with self._client.over(IPV4_ONLY if ":" in self._seen_from else IPV6_ONLY) as client:
+                    reply = await client.heartbeat(self._request(wait_ms=0, claim=False))
+                if reply.seen_from is not None:
+                    self._nearby.note_public_address(reply.seen_from)
+            await asyncio.sleep(self._limits.net_address_s)
 
 
 def _cancelling() -> bool:

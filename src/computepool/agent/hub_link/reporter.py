@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 
 from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
@@ -34,27 +35,20 @@ _NO_SIGNATURE = "A" * 86
 OnAnswer = Callable[[str, Verdict | None], None]
 
 
+@dataclass(eq=False)
 class Reporter:
-    def __init__(
-        self,
-        client: HubClient,
-        outbox: Outbox,
-        identity: Identity,
-        *,
-        clock: AgentClock,
-        limits: AgentLimits,
-        on_answer: OnAnswer,
-        is_busy: Callable[[], bool],
-    ) -> None:
-        self._client = client
-        self._outbox = outbox
-        self._identity = identity
-        self._limits = limits
-        self._on_answer = on_answer
-        self._is_busy = is_busy
-        self._clock = clock
-        self._sent_at = clock.steady()
-        self._backoff = Backoff(clock, limits)
+    client: HubClient
+    outbox: Outbox
+    identity: Identity
+    _: KW_ONLY
+    clock: AgentClock
+    limits: AgentLimits
+    on_answer: OnAnswer
+    is_busy: Callable[[], bool]
+
+    def __post_init__(self) -> None:
+        self._sent_at = self.clock.steady()
+        self._backoff = Backoff(self.clock, self.limits)
         self._queue: deque[tuple[Report, Sequence[LogText]]] = deque()
         self._ready: deque[Batch] = deque()
         self._wake = asyncio.Event()
@@ -64,7 +58,7 @@ class Reporter:
     @property
     def waiting(self) -> int:
         """The number of reports and batches that the hub has not answered."""
-        return len(self._queue) + len(self._outbox)
+        return len(self._queue) + len(self.outbox)
 
     def add(self, report: Report, logs: Sequence[LogText] = ()) -> None:
         self._queue.append((report, logs))
@@ -80,7 +74,7 @@ class Reporter:
 
     def load(self) -> list[str]:
         """Load reports of an earlier run; returns their attempt ids, which this node still holds."""
-        self._ready.extend(self._outbox.load())
+        self._ready.extend(self.outbox.load())
         if self._ready:
             self._idle.clear()
             self._wake.set()
@@ -109,31 +103,31 @@ class Reporter:
 
     # ------------------------------------------------------------ batches
     async def _collect(self) -> None:
-        left_s = self._sent_at + self._limits.busy_gap_s - self._clock.steady()
-        if left_s > 0 and self._is_busy() and len(self._queue) < self._limits.batch_reports_max:
+        left_s = self._sent_at + self.limits.busy_gap_s - self.clock.steady()
+        if left_s > 0 and self.is_busy() and len(self._queue) < self.limits.batch_reports_max:
             await asyncio.sleep(left_s)
-        self._sent_at = self._clock.steady()
+        self._sent_at = self.clock.steady()
 
     def _form_batch(self) -> None:
         reports: list[Report] = []
         logs: list[LogText] = []
         size = 0
-        while self._queue and len(reports) < min(self._limits.batch_reports_max, REPORTS_MAX):
+        while self._queue and len(reports) < min(self.limits.batch_reports_max, REPORTS_MAX):
             report, texts = self._queue[0]
             # Only texts can be large; the rest of a report is a few hundred bytes.
             weight = 300 + len(report.result or "") + sum(len(text.text) for text in texts)
             too_many = len(logs) + len(texts) > LOGS_MAX
-            if reports and (too_many or size + weight > self._limits.batch_bytes_max):
+            if reports and (too_many or size + weight > self.limits.batch_bytes_max):
                 break
             self._queue.popleft()
             reports.append(report)
             logs.extend(texts)
             size += weight
-        self._ready.append(self._outbox.put(self._sign(reports, logs)))
+        self._ready.append(self.outbox.put(self._sign(reports, logs)))
 
     def _sign(self, reports: list[Report], logs: list[LogText]) -> CompleteRequest:
         request = CompleteRequest(reports=reports, logs=logs, signature=_NO_SIGNATURE)
-        return request.model_copy(update={"signature": self._identity.sign(request.signed_text())})
+        return request.model_copy(update={"signature": self.identity.sign(request.signed_text())})
 
     async def _deliver_and_spill(self, batch: Batch) -> None:
         delivery = asyncio.create_task(self._deliver(batch))
@@ -148,13 +142,13 @@ class Reporter:
     async def _deliver(self, batch: Batch) -> None:
         open_ids = {report.attempt_id for report in batch.request.reports}
         while open_ids:
-            if self._outbox.is_expired(batch):
+            if self.outbox.is_expired(batch):
                 _log.error("discarding %d reports that the hub did not accept in time", len(open_ids))
                 self._give_up(open_ids)
                 break
             try:
                 batch = await self._send_ahead(batch)
-                reply = await self._client.complete(self._outbox.restamp(batch))
+                reply = await self.client.complete(self.outbox.restamp(batch))
             except TRANSIENT_OR_FULL as error:
                 await self._pause(error)
             except ComputePoolError as error:
@@ -169,11 +163,11 @@ class Reporter:
                 if open_ids:
                     _log.warning("the hub did not answer %d reports; sending them again", len(open_ids))
                     await self._pause(None)
-        self._outbox.remove(batch)
+        self.outbox.remove(batch)
 
     async def _send_ahead(self, batch: Batch) -> Batch:
         """Send output that is too long for one request before the reports. The hub keeps repeated chunks once."""
-        texts, limits = batch.request.logs, self._limits
+        texts, limits = batch.request.logs, self.limits
         if sum(len(text.text) for text in texts) <= limits.log_request_chars_max:
             return batch
         while texts:
@@ -183,9 +177,9 @@ class Reporter:
                 if chars > limits.log_request_chars_max:
                     break
                 count += 1
-            await self._client.logs(LogsRequest(chunks=texts[:count]))
+            await self.client.logs(LogsRequest(chunks=texts[:count]))
             texts = texts[count:]
-        return self._outbox.without_logs(batch)
+        return self.outbox.without_logs(batch)
 
     async def _handle_refusal(self, batch: Batch, error: ComputePoolError) -> None:
         """One report that the hub rejects must not hold back the others: send them one by one."""
@@ -193,13 +187,13 @@ class Reporter:
         if len(reports) == 1:
             _log.error("the hub refused the report of %s: %s", reports[0].attempt_id, error.detail)
             self._give_up({reports[0].attempt_id})
-            self._outbox.remove(batch)
+            self.outbox.remove(batch)
             return
         parts = []
         for report in reports:
             logs = [text for text in batch.request.logs if text.attempt_id == report.attempt_id]
-            parts.append(self._outbox.put(self._sign([report], logs)))
-        self._outbox.remove(batch)
+            parts.append(self.outbox.put(self._sign([report], logs)))
+        self.outbox.remove(batch)
         for part in parts:
             await self._deliver(part)
 
@@ -212,8 +206,8 @@ class Reporter:
     def _receive_verdict(self, attempt_id: str, verdict: Verdict) -> None:
         if verdict in (Verdict.CONFLICT, Verdict.FOREIGN):
             _log.warning("the hub answered %s for attempt %s", verdict, attempt_id)
-        self._on_answer(attempt_id, verdict)
+        self.on_answer(attempt_id, verdict)
 
     def _give_up(self, attempt_ids: set[str]) -> None:
         for attempt_id in attempt_ids:
-            self._on_answer(attempt_id, None)
+            self.on_answer(attempt_id, None)

@@ -57,13 +57,12 @@ class Egress:
         limits: AgentLimits,
         private: Sequence[Network] = (),
         resolve: Resolve | None = None,
-        near: Nearby | None = None,
     ) -> None:
         self.limits = limits
         self._folder = folder
         self._private = tuple(private)
         self._resolve = resolve or Lookups().resolve
-        self.near = near or Nearby(ipv6_site_bits=limits.net_ipv6_site_bits)
+        self.near = Nearby(ipv6_site_bits=limits.net_ipv6_site_bits)
 
     async def open(self, targets: Sequence[Target], *, label: str = "", trusted: bool = False) -> EgressProxy:
         """Start a proxy for one job; the caller closes it. `label`: its name in the log.

@@ -140,13 +140,13 @@ class Shim:
 
     def _watch(self, pair: Pair) -> None:
         for own, reads, writes in pair.sides:
-            wanted = 0 if reads.held or reads.ended else selectors.EVENT_READ
-            wanted |= selectors.EVENT_WRITE if writes.held else 0
+            events = 0 if reads.held or reads.ended else selectors.EVENT_READ
+            events |= selectors.EVENT_WRITE if writes.held else 0
             known = own in self._selector.get_map()
-            if wanted and known:
-                self._selector.modify(own, wanted, pair)
-            elif wanted:
-                self._selector.register(own, wanted, pair)
+            if events and known:
+                self._selector.modify(own, events, pair)
+            elif events:
+                self._selector.register(own, events, pair)
             elif known:
                 self._selector.unregister(own)
 

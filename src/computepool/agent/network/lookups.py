@@ -21,8 +21,8 @@ THREADS_MAX = 16
 
 
 class Lookups:
-    def __init__(self, threads_max: int = THREADS_MAX) -> None:
-        self._free = asyncio.Semaphore(threads_max)
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(THREADS_MAX)
 
     async def resolve(self, host: str, port: int) -> list[Address]:
         """Return all addresses of a name. Raises OSError."""
@@ -30,24 +30,24 @@ class Lookups:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[list[Address]] = loop.create_future()
 
-        def settle(found: list[Address] | None, error: Exception | None) -> None:
+        def settle(found: list[Address] | OSError) -> None:
             self._free.release()  # Only now: a thread counts even if nothing waits for it.
             if answer.done():
                 return
-            if error is not None:
-                answer.set_exception(error)
+            if isinstance(found, OSError):
+                answer.set_exception(found)
             else:
-                answer.set_result(found or [])
+                answer.set_result(found)
 
         def look() -> None:
+            found: list[Address] | OSError
             try:
                 entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
                 found = list(dict.fromkeys(ipaddress.ip_address(entry[4][0]) for entry in entries))
-                result: tuple[list[Address] | None, Exception | None] = (found, None)
             except (OSError, ValueError) as error:
-                result = (None, OSError(str(error)))
+                found = OSError(str(error))
             with contextlib.suppress(RuntimeError):  # The loop may have ended meanwhile.
-                loop.call_soon_threadsafe(settle, *result)
+                loop.call_soon_threadsafe(settle, found)
 
         threading.Thread(target=look, name="lookup", daemon=True).start()
         return await answer

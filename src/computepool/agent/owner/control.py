@@ -26,7 +26,7 @@ _TIMEOUT_S = 5.0
 _SLOW_S = 30.0  #: a new key waits for the disk and for the hub, and a large cache for the disk
 _SLOW = ("rekey", "clear_cache")
 
-Handler = Callable[[str], dict[str, Any] | Awaitable[dict[str, Any]]]
+Handler = Callable[[str], Awaitable[dict[str, Any]]]
 
 
 class ControlServer:
@@ -68,8 +68,7 @@ class ControlServer:
             return {"error": 'send one line of JSON: {"do": "status"}'}
         if command not in COMMANDS:
             return {"error": f"unknown command; choose one of {', '.join(COMMANDS)}"}
-        answer = self._handler(command)
-        return answer if isinstance(answer, dict) else await answer
+        return await self._handler(command)
 
 
 def call(data_dir: Path, command: str) -> dict[str, Any]:

@@ -122,15 +122,15 @@ def _sandboxes(config: AgentConfig) -> Iterator[DoctorCheck]:
     except (OSError, SandboxError) as error:
         yield _fail("sandbox", str(error))
         return
-    told = f"{runtime.short}, {runtime.files} files, {byte_size(runtime.size)}, verified"
-    yield _ok("runtime", told)
+    text = f"{runtime.short}, {runtime.files} files, {byte_size(runtime.size)}, verified"
+    yield _ok("runtime", text)
     yield _quota(config)
     strong = any(report.ok and report.level >= Level.NAMESPACE for report in reports)
     for report in reports:
         needed = report.level >= Level.NAMESPACE and not strong
         health = Health.OK if report.ok else Health.WARN if needed else Health.OK
-        told = f"{'passed' if report.ok else 'not usable'}: {report.reason}"
-        yield DoctorCheck(name=f"sandbox {report.level.label}", health=health, detail=told, fix=report.fix)
+        text = f"{'passed' if report.ok else 'not usable'}: {report.reason}"
+        yield DoctorCheck(name=f"sandbox {report.level.label}", health=health, detail=text, fix=report.fix)
     if not strong:
         detail = (
             "without a namespace sandbox this node runs only its owner's jobs and those of trusted accounts"
@@ -149,11 +149,11 @@ def _sandboxes(config: AgentConfig) -> Iterator[DoctorCheck]:
 def _quota(config: AgentConfig) -> DoctorCheck:
     found = Volumes(config.cache_dir)
     if not found.missing:
-        told = "loop: every job's folder is a file system of the size it asked for"
-        return _ok("disk quota", told)
-    told = f"watch: the agent measures jobs' folders every second ({found.missing})"
+        text = "loop: every job's folder is a file system of the size it asked for"
+        return _ok("disk quota", text)
+    text = f"watch: the agent measures jobs' folders every second ({found.missing})"
     fix = "start the agent as root on a machine with loop devices and mkfs.ext4 for exact limits"
-    return _ok("disk quota", told, fix=fix)
+    return _ok("disk quota", text, fix=fix)
 
 
 def _cards(config: AgentConfig) -> Iterator[DoctorCheck]:
@@ -208,10 +208,12 @@ def _speed(config: AgentConfig) -> Iterator[DoctorCheck]:
     yield _ok("speed", detail)
     for card, gflops in zip(cards, found["gflops"], strict=True):
         known = TIER_GFLOPS.get(card.tier)
-        said = f"claimed, not measured ({'; '.join(found['notes'])})"
+        measured = f"claimed, not measured ({'; '.join(found['notes'])})"
         if gflops is not None:
-            said = f"{gflops / 1000:.3g} TFLOPS" + (f", {card.tier} does {known / 1000:.3g}" if known else "")
-        yield _ok("gpu speed", f"{card.name}: {said}")
+            measured = f"{gflops / 1000:.3g} TFLOPS" + (
+                f", {card.tier} does {known / 1000:.3g}" if known else ""
+            )
+        yield _ok("gpu speed", f"{card.name}: {measured}")
 
 
 def _uv(config: AgentConfig) -> Iterator[DoctorCheck]:

@@ -57,13 +57,13 @@ def manifest(grant: Grant, spec: PreparedSpec) -> Manifest:
 
 def demand(grant: Grant, spec: PreparedSpec) -> Demand:
     """The job's demand for the owner's rules, in the numbers by which the hub judged it."""
-    wanted = spec.spec.requirements()
+    needs = spec.spec.requirements()
     return Demand(
         account=grant.account_id,
-        labels=wanted.labels,
-        network=wanted.network,
-        gpus=max(len(grant.gpus), wanted.gpus),
-        minutes=wanted.minutes,
-        ram_mb=wanted.ram_mb,
-        disk_mb=wanted.disk_mb,
+        labels=needs.labels,
+        network=needs.network,
+        gpus=max(len(grant.gpus), needs.gpus),
+        minutes=needs.minutes,
+        ram_mb=needs.ram_mb,
+        disk_mb=needs.disk_mb,
     )

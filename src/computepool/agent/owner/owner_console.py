@@ -149,7 +149,7 @@ def greeting(
     config: AgentConfig, profile: Profile, *, node_id: str, hub: str, known: OwnNodeView | None
 ) -> str:
     """Who this node is, what it offers, at which price, and how to stop it. `known`: the hub's view, if available."""
-    owner = f", for {known.owner_name}" if known is not None else ""
+    owner = f" for {known.owner_name}" if known is not None else ""
     cards = ", ".join(card.name for card in profile.gpus) or "no GPU"
     memory = f"{memory_size(profile.ram_mb)} RAM, {memory_size(profile.disk_mb)} disk"
     network = "for jobs that list hosts to reach" if config.network else "none for jobs (--net)"
@@ -158,11 +158,11 @@ def greeting(
         "Price": _price(known),
         "Sandbox": f"{profile.isolation}: {Level.parse(profile.isolation).meaning}",
         "Network": network,
-        "Paused": "it takes no jobs until: pool node resume" if config.paused_path.exists() else "",
+        "Paused": "takes no jobs; to resume: pool node resume" if config.paused_path.exists() else "",
         "Logs": f"{config.data_dir / LOG}; --verbose shows them here",
     }
     shown = [f"  {name:<9} {value}" for name, value in facts.items() if value]
-    head = f"  {config.name} ({node_id}) lends itself to {hub}{owner}"
+    head = f"  {config.name} ({node_id}) joined {hub}{owner}"
     return "\n".join(map(printable, ["", head, "", *shown, "", *_COMMANDS, ""]))
 
 

@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import os
 import stat
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from computepool.agent.execution.job_environment import JobEnvironment
 from computepool.agent.execution.staging import place_bytes
 from computepool.agent.network.egress import Egress, EgressProxy
 from computepool.agent.packages.interpreters import Interpreter
-from computepool.agent.sandbox.async_wait import finish
 from computepool.agent.sandbox.base import Exit, Limits, SandboxPolicy
 from computepool.agent.storage.folders import WorkFolders
 from computepool.core.isolation import Level
@@ -88,7 +87,7 @@ class Builder:
             )
             tail.follow()
             try:
-                return await finish(process), tail.text()
+                return await process.finish(), tail.text()
             finally:
                 process.close()
 
@@ -156,11 +155,12 @@ def take_tree(source: Path, target: Path, *, bytes_max: int) -> int:
     compares those of its compiled files.
     """
     taken = 0
-    for names, folder, files in _walk(source):
-        if len(names) > _DEPTH_MAX:
+    for path, _, files, folder in os.fwalk(source, follow_symlinks=False):
+        below = Path(path).relative_to(source)
+        if len(below.parts) > _DEPTH_MAX:
             raise TooMuch(f"folders are deeper than {_DEPTH_MAX}")
         taken = _more(taken, 0, bytes_max)
-        place = target.joinpath(*names)
+        place = target / below
         place.mkdir(mode=0o755)
         for name in files:
             try:
@@ -186,24 +186,10 @@ def _more(taken: int, size: int, bytes_max: int) -> int:
     return taken
 
 
-def _walk(source: Path) -> Iterator[tuple[tuple[str, ...], int, list[str]]]:
-    """Yield path below the source, descriptor of the folder, and file names."""
-    top = str(source)
-    for path, _, files, folder in os.fwalk(top, follow_symlinks=False):
-        names = os.path.relpath(path, top)
-        yield (() if names == "." else tuple(names.split("/"))), folder, files
-
-
 def _copy(opened: int, path: Path, info: os.stat_result) -> None:
-    writing = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-    try:
+    with path.open("xb") as target:
         left = info.st_size
-        while left > 0:
-            copied = os.sendfile(writing, opened, None, min(left, _COPY_CHUNK))
-            if not copied:
-                break
+        while left > 0 and (copied := os.sendfile(target.fileno(), opened, None, min(left, _COPY_CHUNK))):
             left -= copied
-        os.fchmod(writing, 0o755 if info.st_mode & 0o100 else 0o644)
-        os.utime(writing, ns=(info.st_mtime_ns, info.st_mtime_ns))
-    finally:
-        os.close(writing)
+        os.fchmod(target.fileno(), 0o755 if info.st_mode & 0o100 else 0o644)
+        os.utime(target.fileno(), ns=(info.st_mtime_ns, info.st_mtime_ns))

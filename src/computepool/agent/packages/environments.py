@@ -57,7 +57,7 @@ _BY_NAMES = {
     errno.ENOTEMPTY,
     errno.ELOOP,
 }
-_PACKAGES, _CACHE, _WANTED, _CERTIFICATES = "packages", ".cache", "requirements.txt", "certificates.pem"
+_PACKAGES, _CACHE, _REQUIREMENTS, _CERTIFICATES = "packages", ".cache", "requirements.txt", "certificates.pem"
 #: Where the installation finds uv, where the level has mounts.
 _TOOLS = "/opt/tools"
 #: What a folder of a size of its own says when it is full. Without one it is this machine's disk that says so.
@@ -96,13 +96,13 @@ class Environments:
 
         `interpreter`: the Python they are for, if not the agent's own. `note`: receives a progress message.
         """
-        wanted = check_requirements(requirements)
-        if not wanted:
+        dependencies = check_requirements(requirements)
+        if not dependencies:
             return None
-        key = _key(wanted, PYTHON if interpreter is None else interpreter.minor)
+        key = _key(dependencies, PYTHON if interpreter is None else interpreter.minor)
         if note is not None and not self._kept.has(key):
-            note(_installing_note(wanted))
-        return await self._kept.acquire(key, partial(self._install, wanted, interpreter))
+            note(_installing_note(dependencies))
+        return await self._kept.acquire(key, partial(self._install, dependencies, interpreter))
 
     def release(self, path: Path | None) -> None:
         self._kept.release(path)
@@ -111,16 +111,20 @@ class Environments:
         """Remove everything that no job or warm worker uses."""
         await self._kept.clear()
 
-    async def _install(self, wanted: tuple[str, ...], interpreter: Interpreter | None, building: Path) -> int:
+    async def _install(
+        self, dependencies: tuple[str, ...], interpreter: Interpreter | None, building: Path
+    ) -> int:
         async with self._installing:
-            return await self._build(building, wanted, interpreter)
+            return await self._build(building, dependencies, interpreter)
 
-    async def _build(self, target: Path, wanted: tuple[str, ...], interpreter: Interpreter | None) -> int:
+    async def _build(
+        self, target: Path, dependencies: tuple[str, ...], interpreter: Interpreter | None
+    ) -> int:
         """Packages are untrusted: uv unpacks them in the sandbox, and the result is copied from there."""
-        _log.info("installing %s", ", ".join(wanted))
+        _log.info("installing %s", ", ".join(dependencies))
         room = min(self._limits.environment_bytes_max, shutil.disk_usage(self._folder).free // 2)
         try:
-            build = await self._plan(wanted, room, interpreter)
+            build = await self._plan(dependencies, room, interpreter)
             async with self._builder.run(build) as built:
                 if not built.exit.ok:
                     raise self._failure(built, room)
@@ -130,7 +134,7 @@ class Environments:
         except (OSError, SandboxError) as error:
             raise StagingFailed(f"the dependencies could not be installed here: {error}") from error
 
-    async def _plan(self, wanted: tuple[str, ...], room: int, interpreter: Interpreter | None) -> Build:
+    async def _plan(self, dependencies: tuple[str, ...], room: int, interpreter: Interpreter | None) -> Build:
         tool = await asyncio.to_thread(self._tool)
         hosts = await self._index.hosts()
         limits = Limits(
@@ -157,14 +161,14 @@ class Environments:
                 *(tool, "pip", "install", "--quiet", "--no-progress", "--target", _PACKAGES),
                 *("--python", "python3" if interpreter is None else interpreter.path),
                 *("--only-binary", ":all:", "--link-mode", "hardlink"),
-                *("--compile-bytecode", "-r", _WANTED),
+                *("--compile-bytecode", "-r", _REQUIREMENTS),
             ),
             limits=limits,
             env=env,
             mounts={tool.parent: _TOOLS},
             interpreter=interpreter,
             files={
-                _WANTED: "\n".join(wanted).encode(),
+                _REQUIREMENTS: "\n".join(dependencies).encode(),
                 **({_CERTIFICATES: certificates} if certificates else {}),
             },
             hosts=hosts,
@@ -222,8 +226,8 @@ def _certificates() -> bytes:
         return b""
 
 
-def _installing_note(wanted: tuple[str, ...]) -> str:
-    names = [found[0] for text in wanted if (found := _NAME.match(text))]
+def _installing_note(dependencies: tuple[str, ...]) -> str:
+    names = [found[0] for text in dependencies if (found := _NAME.match(text))]
     listed = ", ".join(names[:_NAMED_MAX])
     more = len(names) - _NAMED_MAX
     return f"Installing packages ({listed}{f' and {more} more' if more > 0 else ''})"
@@ -235,7 +239,7 @@ def find_uv() -> str | None:
     return str(beside) if beside.is_file() else shutil.which("uv")
 
 
-def _key(wanted: tuple[str, ...], python: str) -> str:
+def _key(dependencies: tuple[str, ...], python: str) -> str:
     where = [
         [int(number) for number in python.split(".")],
         f"{sys.implementation.name}-{python.replace('.', '')}",
@@ -243,7 +247,7 @@ def _key(wanted: tuple[str, ...], python: str) -> str:
         platform.machine(),
         platform.libc_ver(),
     ]
-    return hashlib.sha256(json.dumps([wanted, where]).encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps([dependencies, where]).encode()).hexdigest()[:32]
 
 
 def _classify_failure(code: int | None, stderr: str) -> Exception:

@@ -17,7 +17,8 @@ from computepool.core.network import Target, parse_targets, target_of
 
 _log = logging.getLogger(__name__)
 
-_DEFAULT = re.compile(r"--default-index.*?by\s+default:\s+<?(https?://[^\s>)]+)", re.DOTALL)
+_OPTION = "--default-index"
+_DEFAULT = re.compile(r"by\s+default:\s+<?(https?://[^\s>)]+)")
 #: A project that public indexes have; its page says where the files of an index are.
 _EXAMPLE = "pip"
 _ADDRESS = re.compile(r"""https?://[^\s"'<>#\\]+""")
@@ -95,7 +96,7 @@ def _plain(address: str) -> str:
 def _default_index(uv: str) -> str:
     """The default index according to `uv --help`."""
     try:
-        said = subprocess.run(
+        listed = subprocess.run(
             [uv, "pip", "install", "--help"],
             capture_output=True,
             text=True,
@@ -105,7 +106,7 @@ def _default_index(uv: str) -> str:
         )
     except subprocess.SubprocessError as error:
         raise OSError(f"cannot run uv: {error}") from error
-    found = _DEFAULT.search(said.stdout)
+    found = _DEFAULT.search(listed.stdout.partition(_OPTION)[2])
     if found is None:
         raise OSError("uv does not name its default index; choose one with --package-index")
     return found[1]

@@ -1,4 +1,4 @@
-"""What a job needs besides the runtime: another Python, if it asks for one, and packages for it."""
+"""Provisions of a job besides the runtime: another Python, if it asks for one, and packages for it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Provisions:
         self._environments = environments
 
     async def acquire(self, python: str, packages: tuple[str, ...], *, note: Note | None = None) -> Provision:
-        """Kept until `release`. `python`: a minor version other than the agent's own, or "". `note`: receives progress
+        """Kept until `release`. `python`: versions other than the agent's own, or "". `note`: receives progress
         messages.
         """
         interpreter = await self._pythons.acquire(python, note=note)

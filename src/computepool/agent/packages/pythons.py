@@ -1,7 +1,7 @@
 """Pythons other than the agent's own, for jobs that need one: fetched by uv if the owner allows it, and cached.
 
-uv or the owner's mirror decides which versions exist, and each is verified by its digest; a job only names a minor
-version. So uv runs outside the sandbox here, unlike for packages. What it fetched runs only inside.
+uv or the owner's mirror decides which versions exist, and each is verified by its digest; a job only names minor
+versions. So uv runs outside the sandbox here, unlike for packages. What it fetched runs only inside.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from computepool.agent.sandbox.base import MIB, Limits, SandboxError, Status
 from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.runtime.tree import LEFT_OUT, SITE, open_to_all
 from computepool.agent.sandbox.scratch import remove_tree
+from computepool.core.pythons import any_version, newest_last
+from computepool.protocol.jobs.requirements import minor_versions
 from computepool.protocol.nodes.nodes import PYTHONS_MAX
 
 _log = logging.getLogger(__name__)
@@ -72,12 +74,17 @@ class Pythons:
             config.cache_dir / "pythons", count_max=limits.pythons_max, bytes_max=limits.pythons_bytes_max
         )
 
-    async def acquire(self, minor: str, *, note: Note | None = None) -> Interpreter | None:
-        """Kept until `release`; None for the agent's own Python, which is ""."""
-        if not minor:
+    async def acquire(self, versions: str, *, note: Note | None = None) -> Interpreter | None:
+        """The newest that is offered of these. Kept until `release`; None for the agent's own Python, which is ""."""
+        if not versions:
             return None
-        if minor not in self._offered:
-            raise StagingFailed(f"this node has Python {PYTHON} and does not fetch Python {minor}")
+        allowed = minor_versions(versions)
+        found = newest_last(self._offered & allowed)
+        if not found:
+            raise StagingFailed(
+                f"this node has Python {PYTHON} and does not fetch Python {any_version(allowed)}"
+            )
+        minor = found[-1]
         if note is not None and not self._kept.has(self._key(minor)):
             note(f"Fetching Python {minor}")
         folder = await self._kept.acquire(self._key(minor), partial(self._fetch, minor))
@@ -128,22 +135,22 @@ class Pythons:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-        said = asyncio.ensure_future(process.communicate())
+        ended = asyncio.ensure_future(process.communicate())
         try:
             async with asyncio.timeout(self._limits.python_fetch_s):
-                while not said.done():
-                    await asyncio.wait([said], timeout=_LOOK_S)
+                while not ended.done():
+                    await asyncio.wait([ended], timeout=_LOOK_S)
                     if await asyncio.to_thread(bytes_in, folder) > room:
                         raise TooMuch(f"it is larger than {room // MIB} MB")
         except TimeoutError:
             raise _failure(minor, f"it took longer than {self._limits.python_fetch_s:g} s") from None
         finally:
-            if not said.done():
+            if not ended.done():
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-            await asyncio.wait([said])
+            await asyncio.wait([ended])
         if process.returncode != 0:
-            raise _failure(minor, _sentence(said.result()[1]))
+            raise _failure(minor, _sentence(ended.result()[1]))
 
     async def _fit(self, fetched: Interpreter, target: Path, room: int) -> int:
         """Let the fetched Python copy itself in the jobs' sandbox; jobs get that copy, of plain files."""
@@ -162,8 +169,8 @@ class Pythons:
         )
         async with self._builder.run(build) as built:
             if not built.exit.ok:
-                said = built.output.strip()[-_ERROR_CHARS:]
-                why = said if built.exit.status is Status.EXIT else sentence_of(built.exit, said)
+                output = built.output.strip()[-_ERROR_CHARS:]
+                why = output if built.exit.status is Status.EXIT else sentence_of(built.exit, output)
                 raise _failure(fetched.minor, f"it does not run in this node's sandbox: {why}")
             made = built.folder / _HOME
             size = await finish_anyway(asyncio.to_thread(take_tree, made, target, bytes_max=room))
@@ -177,17 +184,17 @@ def fetchable(config: AgentConfig) -> list[str]:
     if not config.fetch_python:
         return []
     try:
-        said = subprocess.run(
+        reply = subprocess.run(
             [config.uv or find_uv() or "uv", "python", "list", "--only-downloads", "--output-format", "json"],
             capture_output=True,
             timeout=_ASK_S,
             env={**_environment(config.python_mirror), "HOME": str(config.cache_dir)},
             check=True,
         )
-        listed = TypeAdapter(list[_Download]).validate_json(said.stdout)
+        listed = TypeAdapter(list[_Download]).validate_json(reply.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        told = _sentence(getattr(error, "stderr", None) or b"") or str(error)
-        _log.warning("jobs get only Python %s: uv cannot list others: %s", PYTHON, told)
+        problem = _sentence(getattr(error, "stderr", None) or b"") or str(error)
+        _log.warning("jobs get only Python %s: uv cannot list others: %s", PYTHON, problem)
         return []
     releases = {
         found.version.rpartition(".")[0]
@@ -195,10 +202,10 @@ def fetchable(config: AgentConfig) -> list[str]:
         if (found.implementation, found.variant) == ("cpython", "default")
         and _RELEASE.fullmatch(found.version)
     }
-    wanted = [
+    newest = [
         minor for minor in sorted(releases, key=_numbers) if _numbers(minor) >= LEAST and minor != PYTHON
     ]
-    return wanted[-PYTHONS_MAX:]
+    return newest[-PYTHONS_MAX:]
 
 
 def _numbers(minor: str) -> tuple[int, ...]:

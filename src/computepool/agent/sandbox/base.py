@@ -1,17 +1,11 @@
-"""The interface of every sandbox: its inputs, its outputs, and the protocol.
-
-Owns no behaviour. The executor knows only this module; the backend is chosen once, from those that passed the self-test.
-"""
+"""Inputs and outputs of every sandbox. Owns no behaviour; sandbox.py is the interface that uses them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
-
-from computepool.core.isolation import Level
 
 MIB = 1024 * 1024
 
@@ -89,7 +83,6 @@ class SandboxPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessUsage:
-    #: Time since the start, without the time spent frozen.
     wall_ms: int = 0
     cpu_ms: int = 0
     #: Resident memory of the whole tree now; 0 after the end.
@@ -98,14 +91,14 @@ class ProcessUsage:
     peak_rss_mb: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Exit:
     status: Status
     #: Exit code for EXIT, signal number otherwise (9 for what the sandbox killed), -1 when unknown.
     code: int
-    usage: ProcessUsage
     #: One sentence for people where the status alone does not explain it.
     detail: str = ""
+    usage: ProcessUsage = ProcessUsage()
 
     @property
     def ok(self) -> bool:
@@ -119,80 +112,3 @@ class Probe:
     reason: str
     #: What the owner can type or change to make it work; empty when ok.
     fix: str = ""
-
-
-class Process(Protocol):
-    """One running attempt and its whole process tree. Not thread-safe: one owner at a time."""
-
-    @property
-    def pid(self) -> int:
-        """Host pid of the process that holds the tree (the parent of the job's first process)."""
-
-    def fileno(self) -> int:
-        """Becomes readable when the tree has ended (for `loop.add_reader`); then `wait(0)` gives the Exit."""
-
-    def wait(self, timeout_s: float | None = None) -> Exit | None:
-        """Block until the end and say how it was; None after `timeout_s`. Enforces limits meanwhile."""
-
-    def kill(self, status: Status = Status.CANCELLED) -> None:
-        """SIGKILL the whole tree, daemons included; `status` becomes the Exit's. Blocks some ms at most."""
-
-    def usage(self) -> ProcessUsage:
-        """Usage of the tree so far."""
-
-    def patrol(self) -> ProcessUsage:
-        """`usage()`, and kill if a limit is exceeded that the kernel does not enforce.
-
-        Those are the wall clock, the disk and, without cgroups, memory. Call it about once a second from the
-        event loop while the job runs.
-        """
-
-    def pin(self, cpu_ids: tuple[int, ...], *, cpus: float) -> None:
-        """Let the tree run on these CPUs alone, for so much of their time; free where nothing changes."""
-
-    def processes(self) -> int:
-        """How many processes the job has, as the host sees it."""
-
-    def freeze(self) -> None:
-        """Stop the tree from running; the wall clock stops too."""
-
-    def thaw(self) -> None: ...
-
-    def close(self) -> None:
-        """Kill what is left and give the slot back. Always call it; safe to call twice."""
-
-
-class Sandbox(Protocol):
-    @property
-    def level(self) -> Level: ...
-
-    @property
-    def limits_kind(self) -> str:
-        """How limits are enforced: cgroup1, cgroup2 or rlimit."""
-
-    def probe(self) -> Probe:
-        """Check that this machine can provide the sandbox, by running `true` in it."""
-
-    def inside(self, host: Path, *, workdir: Path, policy: SandboxPolicy) -> str:
-        """The path under which the job sees `host`: the work folder, something in it, or a mount."""
-
-    def spawn(
-        self,
-        argv: Sequence[str],
-        *,
-        workdir: Path,
-        limits: Limits,
-        policy: SandboxPolicy,
-        stdin: int | None = None,
-        stdout: int | None = None,
-        stderr: int | None = None,
-    ) -> Process:
-        """Start `argv` in `workdir`; returns in well under a millisecond when a slot is warm.
-
-        Descriptors are duplicated, the caller closes its own; None means /dev/null. `argv[0]` is searched
-        on the job's PATH. As root the work folder is given to the job's uid. Raises SandboxError when it
-        cannot start.
-        """
-
-    def close(self) -> None:
-        """End every job and helper process of this sandbox."""

@@ -27,6 +27,7 @@ _V2_OPTIONAL = ("cpu", "cpuset")
 #: What a cpuset of version 1 must have before a process can enter it.
 _V1_CPUSET = ("cpuset.cpus", "cpuset.mems")
 _FREEZE_TIMEOUT_S = 0.2
+_REMOVE_TIMEOUT_S = 2.0
 _names = itertools.count()
 
 
@@ -38,6 +39,10 @@ class Cgroup:
     kills_by: ClassVar[frozenset[str]]
     #: Anonymous memory, in memory.stat.
     anonymous: ClassVar[str]
+    #: A file of the controller `memory` that counts what the kernel killed.
+    oom_events: ClassVar[str]
+    #: Controller and file that freeze it, and the words for that and for its opposite.
+    freezer: ClassVar[tuple[str, str, str, str]]
 
     def __init__(self, folders: dict[str, Path]) -> None:
         self._folders = folders
@@ -51,14 +56,14 @@ class Cgroup:
 
     def limit(self, *, memory_bytes: int, pids: int, cpus: float) -> None:
         """Set the limits; free when they are the same as before. Raises OSError if the kernel refuses."""
-        wanted = (memory_bytes, pids, cpus)
-        if wanted == self._limits:
+        limits = (memory_bytes, pids, cpus)
+        if limits == self._limits:
             return
         self._limits = None
         self._limit_memory(memory_bytes)
         self._write("pids", "pids.max", str(pids))
         self._limit_cpus(cpus)
-        self._limits = wanted
+        self._limits = limits
 
     def stretch(self, cpus: float) -> None:
         """Change only the CPU quota."""
@@ -99,19 +104,17 @@ class Cgroup:
         self.thaw()
         return bool(victims)
 
-    def remove(self, *, timeout_s: float = 2.0) -> bool:
-        """Kill everything and remove the directories; False if something would not die in time."""
-        deadline = time.monotonic() + timeout_s
-        while True:
+    def remove(self) -> None:
+        """Kill everything and remove the directories, unless something does not die in time."""
+        deadline = time.monotonic() + _REMOVE_TIMEOUT_S
+        removed = False
+        while not removed and time.monotonic() < deadline:
             with contextlib.suppress(OSError):
                 self.kill()
-            if self._remove_folders():
-                self.close()
-                return True
-            if time.monotonic() > deadline:
-                self.close()
-                return False
-            time.sleep(0.002)
+            removed = self._remove_folders()
+            if not removed:
+                time.sleep(0.002)
+        self.close()
 
     def close(self) -> None:
         for fd in self._fds.values():
@@ -161,18 +164,21 @@ class Cgroup:
         fields = dict(line.split() for line in self._read("memory", "memory.stat").splitlines())
         return int(fields.get(self.anonymous, 0)) + int(fields.get("shmem", 0))
 
-    # What differs between the versions.
     def freeze(self) -> None:
-        raise NotImplementedError
+        controller, name, frozen, _ = self.freezer
+        self._write(controller, name, frozen)
+        self._await_frozen()
 
     def thaw(self) -> None:
-        raise NotImplementedError
-
-    def cpu_us(self) -> int | None:
-        """CPU time of all members since the cgroup was made; None without a counter."""
-        raise NotImplementedError
+        controller, name, _, thawed = self.freezer
+        self._write(controller, name, thawed)
 
     def oom_kills(self) -> int:
+        return self._field("memory", self.oom_events, "oom_kill")
+
+    # What differs between the versions.
+    def cpu_us(self) -> int | None:
+        """CPU time of all members since the cgroup was made; None without a counter."""
         raise NotImplementedError
 
     def _frozen(self) -> bool:
@@ -189,21 +195,13 @@ class CgroupV1(Cgroup):
     kind = "cgroup1"
     kills_by = frozenset({"pids", "freezer"})
     anonymous = "rss"
-
-    def freeze(self) -> None:
-        self._write("freezer", "freezer.state", "FROZEN")
-        self._await_frozen()
-
-    def thaw(self) -> None:
-        self._write("freezer", "freezer.state", "THAWED")
+    oom_events = "memory.oom_control"
+    freezer = ("freezer", "freezer.state", "FROZEN", "THAWED")
 
     def cpu_us(self) -> int | None:
         if "cpuacct" not in self._folders:
             return None
         return int(self._read("cpuacct", "cpuacct.usage")) // 1000
-
-    def oom_kills(self) -> int:
-        return self._field("memory", "memory.oom_control", "oom_kill")
 
     def _frozen(self) -> bool:
         return self._read("freezer", "freezer.state").strip() == "FROZEN"
@@ -230,19 +228,11 @@ class CgroupV2(Cgroup):
     kind = "cgroup2"
     kills_by = frozenset({"pids"})
     anonymous = "anon"
-
-    def freeze(self) -> None:
-        self._write("pids", "cgroup.freeze", "1")
-        self._await_frozen()
-
-    def thaw(self) -> None:
-        self._write("pids", "cgroup.freeze", "0")
+    oom_events = "memory.events"
+    freezer = ("pids", "cgroup.freeze", "1", "0")
 
     def cpu_us(self) -> int | None:
         return self._field("pids", "cpu.stat", "usage_usec")
-
-    def oom_kills(self) -> int:
-        return self._field("memory", "memory.events", "oom_kill")
 
     def _frozen(self) -> bool:
         return self._field("pids", "cgroup.events", "frozen") == 1

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from computepool.agent.sandbox.base import MIB
+from computepool.agent.sandbox.scratch import OPEN_FOLDER
 from computepool.protocol.filenames import check_output_name
 
-_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: O_NONBLOCK: opening a FIFO must not wait for a writer.
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
@@ -49,7 +49,7 @@ class RefusedOutput:
 def is_empty(folder: Path) -> bool:
     """True if there is nothing to collect or refuse. A job may have replaced the folder with a link."""
     try:
-        fd = os.open(folder, _OPEN_FOLDER)
+        fd = os.open(folder, OPEN_FOLDER)
     except FileNotFoundError:
         return True
     except OSError:
@@ -74,7 +74,7 @@ class OutputCollector:
 
     def __iter__(self) -> Iterator[Output]:
         try:
-            top = os.open(self.folder, _OPEN_FOLDER)
+            top = os.open(self.folder, OPEN_FOLDER)
         except OSError as error:
             self._refuse(self.folder.name, error.strerror or "cannot be opened")
             return
@@ -132,7 +132,7 @@ class OutputCollector:
             if stat.S_ISDIR(mode):
                 if depth > self.caps.depth:
                     raise ValueError(f"nested deeper than {self.caps.depth} folders")
-                return os.open(name, _OPEN_FOLDER, dir_fd=parent)
+                return os.open(name, OPEN_FOLDER, dir_fd=parent)
             if not stat.S_ISREG(mode):
                 # Opening a device or a FIFO can have effects; O_NONBLOCK is only the second defence.
                 raise ValueError("not a regular file")

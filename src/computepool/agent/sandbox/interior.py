@@ -14,12 +14,14 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from computepool.agent.sandbox.base import SandboxError, SandboxPolicy, Status
+from computepool.agent.sandbox.backends import seccomp
+from computepool.agent.sandbox.base import Exit, SandboxError, SandboxPolicy, Status
 from computepool.agent.sandbox.runtime.runtime import INSIDE as PYTHON
 from computepool.agent.sandbox.runtime.runtime import Runtime
 from computepool.agent.sandbox.runtime.tree import LINKS
 from computepool.agent.sandbox.safe_paths import View, search
-from computepool.agent.sandbox.supervise import ProcessExit
+from computepool.agent.sandbox.sandbox import Command, Sandbox
+from computepool.agent.sandbox.slots import SandboxConfig
 
 #: The work folder inside.
 WORK = "/job"
@@ -34,72 +36,72 @@ _TELLING = (
 )  # fmt: skip
 
 
-class Interior:
-    def __init__(self, runtime: Runtime | None) -> None:
-        if runtime is None:
+class BoxedSandbox(Sandbox):
+    """A sandbox with a file system of its own."""
+
+    uid_inside: int  #: of the user `job`
+
+    def __init__(self, config: SandboxConfig) -> None:
+        if not seccomp.is_supported():
+            raise SandboxError(f"there is no seccomp filter for {os.uname().machine}")
+        if config.runtime is None:
             raise SandboxError("there is no runtime for jobs, and this level hides the host's files")
-        self.runtime = runtime
+        super().__init__(config)
+        self._runtime = config.runtime
+        etc = etc_folder(config.cache_dir, self._runtime, uid=self.uid_inside)
+        #: What every job sees, read-only, in the order of the mounts: path inside -> host path.
+        self._system = {"/usr": str(self._runtime.root / "usr"), "/etc": str(etc)}
 
     def inside(self, host: Path, *, workdir: Path, policy: SandboxPolicy) -> str:
-        """The path under which the job sees `host`."""
         for outside, inside in self._places(workdir, policy).items():
             if host.is_relative_to(outside):
                 return os.path.join(inside, host.relative_to(outside)).rstrip("/.") or "/"
         raise SandboxError(f"the job does not see {host}")
 
-    def env(self, policy: SandboxPolicy) -> dict[str, str]:
-        return (
-            self.runtime.env(PYTHON) | {"HOME": WORK, "LANG": "C.UTF-8", "TMPDIR": "/tmp"} | dict(policy.env)
-        )
+    def _env(self, policy: SandboxPolicy) -> dict[str, str]:
+        own = {"HOME": WORK, "LANG": "C.UTF-8", "TMPDIR": "/tmp"}
+        return self._runtime.env(PYTHON) | own | dict(policy.env)
 
-    def read_only(self, policy: SandboxPolicy) -> Iterator[tuple[Path, str]]:
-        """The jobs' Python and what the policy mounts: host path and path inside."""
-        yield self.runtime.path, PYTHON
-        yield from policy.mounts.items()
+    def _read_only(self, policy: SandboxPolicy) -> dict[str, Path]:
+        """The jobs' Python and what the policy mounts: path inside -> host path."""
+        return {PYTHON: self._runtime.path} | {inside: outside for outside, inside in policy.mounts.items()}
 
-    def system(self, etc: Path) -> dict[str, str]:
-        """What every job sees, read-only, in the order of the mounts: path inside -> host path."""
-        return {"/usr": str(self.runtime.root / "usr"), "/etc": str(etc)}
-
-    def start_failure(
-        self, command: str, *, workdir: Path, policy: SandboxPolicy, otherwise: str
-    ) -> ProcessExit:
+    def _start_failure(self, started: Command, *, otherwise: str) -> Exit:
         """Why the job never started: a command that cannot be run, or a failure of the sandbox.
 
         It is the node's fault only for a program of the node's own runtime, never for what a job brings.
         """
-        view = self._view(workdir, policy)
-        paths = search(command, self.env(policy).get("PATH", "").split(":"))
+        command, view = started.argv[0], self._view(started.workdir, started.policy)
+        paths = search(command, self._env(started.policy).get("PATH", "").split(":"))
         found = [program for path in paths if (program := view.program(path, cwd=WORK)) is not None]
         if not found:
-            return ProcessExit(Status.EXIT, 127, self._missing(command))
+            return Exit(Status.EXIT, 127, self._missing(command))
         runnable = [program for program in found if program.executable]
         if not runnable:
-            return ProcessExit(Status.EXIT, 126, f"{command}: not executable")
+            return Exit(Status.EXIT, 126, f"{command}: not executable")
         if runnable[0].first != _ELF:
-            told = f"{command}: its interpreter cannot be run, or is not in this node's runtime"
-            return ProcessExit(Status.EXIT, 126, f"{told} ({self.runtime.short})")
+            problem = f"{command}: its interpreter cannot be run, or is not in this node's runtime"
+            return Exit(Status.EXIT, 126, f"{problem} ({self._runtime.short})")
         if runnable[0].place not in _OWN:
-            return ProcessExit(Status.EXIT, 126, f"{command}: this program cannot be run here")
-        return ProcessExit(Status.SANDBOX_ERROR, -1, otherwise)
+            return Exit(Status.EXIT, 126, f"{command}: this program cannot be run here")
+        return Exit(Status.SANDBOX_ERROR, -1, otherwise)
 
     def _missing(self, command: str) -> str:
         if "/" in command and not command.startswith(("/usr/", "/bin/", "/sbin/")):
             return f"{command}: not found"
         return (
-            f"{command}: not found. It is not in this node's runtime ({self.runtime.short}); bring it along as an input, "
+            f"{command}: not found. It is not in this node's runtime ({self._runtime.short}); bring it along as an input, "
             f"or ask the node's owner to add it: pool node start --runtime-add {command}"
         )
 
     def _view(self, workdir: Path, policy: SandboxPolicy) -> View:
-        trees = {"/usr": self.runtime.root / "usr", PYTHON: self.runtime.path}
-        trees |= {inside: outside for outside, inside in policy.mounts.items()}
-        return View(trees | {WORK: workdir}, system_links())
+        trees = {"/usr": self._runtime.root / "usr", **self._read_only(policy), WORK: workdir}
+        return View(trees, system_links())
 
     def _places(self, workdir: Path, policy: SandboxPolicy) -> dict[Path, str]:
-        root = self.runtime.root
+        root = self._runtime.root
         system = {root / name: f"/{name}" for name in ("usr", *LINKS)}
-        return {**policy.mounts, workdir: WORK, self.runtime.path: PYTHON, **system}
+        return {**policy.mounts, workdir: WORK, self._runtime.path: PYTHON, **system}
 
 
 def hidden_files() -> list[str]:

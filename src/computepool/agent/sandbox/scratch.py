@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import logging
 import os
 import secrets
@@ -23,7 +24,7 @@ from computepool.protocol.filenames import check_name
 _log = logging.getLogger(__name__)
 
 _DEPTH_MAX = 256
-_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: A file costs an inode however small it is: this many per MB of the disk limit, and some for small limits.
 _FILES_PER_MB = 256
 _FILES_MIN = 20_000
@@ -50,12 +51,12 @@ def make_workdir(parent: Path, name: str) -> Path:
 def stage(workdir: Path, name: str, *, executable: bool = False) -> BinaryIO:
     """Create the file `name` under `workdir` and its folders for writing, never through a link."""
     *folders, last = check_name(name)
-    here = os.open(workdir, _OPEN_FOLDER)
+    here = os.open(workdir, OPEN_FOLDER)
     try:
         for folder in folders:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(folder, 0o755, dir_fd=here)
-            below = os.open(folder, _OPEN_FOLDER, dir_fd=here)
+            below = os.open(folder, OPEN_FOLDER, dir_fd=here)
             os.close(here)
             here = below
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -109,14 +110,14 @@ def empty_tree(path: Path) -> bool:
     """
     try:
         _open_up(path)
-        top = os.open(path, _OPEN_FOLDER)
+        top = os.open(path, OPEN_FOLDER)
     except FileNotFoundError:
         return False
     try:
         pending = _unlink_files(top)
         while pending:
             name = pending.pop()
-            here = os.open(name, _OPEN_FOLDER, dir_fd=top)
+            here = os.open(name, OPEN_FOLDER, dir_fd=top)
             try:
                 for below in _unlink_files(here):
                     lifted = secrets.token_hex(8)
@@ -152,6 +153,17 @@ def _open_up(name: str | Path, *, dir_fd: int | None = None) -> None:
             os.chmod(f"/proc/self/fd/{fd}", 0o700)
         finally:
             os.close(fd)
+
+
+def open_lock(path: Path, how: int) -> int:
+    """A descriptor that holds a lock until it is closed, or its process ends. Raises BlockingIOError with LOCK_NB."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(fd, how)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
 
 
 def files_max(disk_mb: int) -> int:
@@ -258,7 +270,7 @@ def _entries(folder: Path) -> Iterator[os.stat_result | None]:
 def _enter(stack: list[tuple[int, Iterator[str]]], name: str, parent: int | None) -> bool:
     fd = -1
     try:
-        fd = os.open(name, _OPEN_FOLDER, dir_fd=parent)
+        fd = os.open(name, OPEN_FOLDER, dir_fd=parent)
         names = os.listdir(fd)
     except OSError as error:
         if fd >= 0:

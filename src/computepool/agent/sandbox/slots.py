@@ -29,6 +29,7 @@ from computepool.agent.hardware.cpus import usable_ids
 from computepool.agent.sandbox import cgroups, launcher
 from computepool.agent.sandbox.base import MIB, BadCommand, Limits, SandboxError, SandboxPolicy
 from computepool.agent.sandbox.runtime.runtime import Runtime
+from computepool.agent.sandbox.scratch import open_lock
 
 UID_COUNT = 1024
 _UID_BASE_MIN = 10_000
@@ -189,10 +190,7 @@ class Slot:
 
     def descendants(self) -> list[psutil.Process]:
         """The job's processes, for slots without a cgroup."""
-        try:
-            return psutil.Process(self.pid).children(recursive=True)
-        except psutil.Error:
-            return []
+        return descendants(self.pid)
 
     def kill_tree(self) -> None:
         """Kill all but the launcher, which is notified in case it has not started anything yet."""
@@ -397,15 +395,15 @@ class SlotPool:
         return self._counted
 
 
+@dataclass(frozen=True, slots=True)
 class _UidLease:
     """A uid that no other slot on this machine uses, not even another agent's: a lock file ensures it.
 
     The slot's launcher holds the lock, too.
     """
 
-    def __init__(self, uid: int, lock: int) -> None:
-        self.uid = uid
-        self.lock = lock
+    uid: int
+    lock: int
 
     @classmethod
     def take(cls, base: int) -> _UidLease:
@@ -414,15 +412,8 @@ class _UidLease:
         for uid in range(base, base + UID_COUNT):
             if any(uid in taken for taken in reserved):
                 continue
-            lock = os.open(
-                _UID_LOCKS / str(uid), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-            )
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(lock)
-                continue
-            return cls(uid, lock)
+            with contextlib.suppress(BlockingIOError):
+                return cls(uid, open_lock(_UID_LOCKS / str(uid), fcntl.LOCK_EX | fcntl.LOCK_NB))
         raise SandboxError(
             f"no free uid for a job from {base} to {base + UID_COUNT - 1}; set another uid_base"
         )
@@ -431,16 +422,23 @@ class _UidLease:
         os.close(self.lock)
 
 
+def descendants(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.Error:
+        return []
+
+
 def _set_affinity(pid: int, ids: set[int]) -> int:
     """Set the affinity of every thread of a process; returns how many changed."""
-    told = 0
+    count = 0
     with contextlib.suppress(OSError):  # It has ended.
         for name in os.listdir(f"/proc/{pid}/task"):
             with contextlib.suppress(OSError):  # The thread has ended, or the CPUs are gone.
                 if os.sched_getaffinity(int(name)) != ids:
                     os.sched_setaffinity(int(name), ids)
-                    told += 1
-    return told
+                    count += 1
+    return count
 
 
 def _subordinate_ranges() -> list[range]:

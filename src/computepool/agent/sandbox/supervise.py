@@ -1,4 +1,4 @@
-"""A running attempt in a slot: the `Process` that every built-in backend returns.
+"""A running attempt in a slot: the `Process` that every backend returns.
 
 Reads the launcher's replies, enforces what the kernel does not enforce, and explains how a process ended. The backend
 only interprets the wait status, because bubblewrap or gVisor stands between it and the job.
@@ -6,12 +6,13 @@ only interprets the wait status, because bubblewrap or gVisor stands between it 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import select
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -29,23 +30,21 @@ _KILL_TIMEOUT_S = 5.0
 _FULL_BELOW = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessExit:
-    """How the first process ended, as interpreted by the backend."""
-
-    status: Status
-    code: int
-    detail: str = ""
-
-
-def read_wait_status(wait_status: int) -> ProcessExit:
+def read_wait_status(wait_status: int) -> Exit:
     if os.WIFSIGNALED(wait_status):
-        return ProcessExit(Status.SIGNAL, os.WTERMSIG(wait_status))
-    return ProcessExit(Status.EXIT, os.WEXITSTATUS(wait_status))
+        return Exit(Status.SIGNAL, os.WTERMSIG(wait_status))
+    return Exit(Status.EXIT, os.WEXITSTATUS(wait_status))
 
 
-class SlotProcess:
-    """Implements base.Process."""
+def unwrap_signal(ending: Exit) -> Exit:
+    """The end of a job whose monitor passes on a signal as an exit code, as shells do."""
+    if ending.status is Status.EXIT and 128 < ending.code <= 128 + 64:
+        return Exit(Status.SIGNAL, ending.code - 128)
+    return ending
+
+
+class Process:
+    """One running attempt and its whole process tree. Not thread-safe: one owner at a time."""
 
     def __init__(
         self,
@@ -54,7 +53,7 @@ class SlotProcess:
         *,
         limits: Limits,
         workdir: Path,
-        read_ending: Callable[[int], ProcessExit],
+        read_ending: Callable[[int], Exit],
         folder: Path | None = None,
     ) -> None:
         """`folder`: belongs to the backend, and is removed when everything has ended."""
@@ -67,9 +66,7 @@ class SlotProcess:
         #: None where the folder is a file system of its own, which the kernel limits.
         self._disk = None if os.path.ismount(workdir) else DiskMeter(workdir, limit_mb=limits.disk_mb)
         self._started = time.monotonic()
-        self._frozen_since: float | None = None
-        self._frozen_s = 0.0
-        self._killed: ProcessExit | None = None
+        self._killed: Exit | None = None
         self._killed_at = 0.0
         self._exit: Exit | None = None
         self._clean = False
@@ -80,12 +77,32 @@ class SlotProcess:
 
     @property
     def pid(self) -> int:
+        """Host pid of the process that holds the tree (the parent of the job's first process)."""
         return self._open_slot().pid
 
     def fileno(self) -> int:
+        """Becomes readable when the tree has ended (for `loop.add_reader`); then `wait(0)` gives the Exit."""
         return self._open_slot().channel.fileno()
 
+    async def finish(self) -> Exit:
+        """Wait for the end from an event loop, without a thread, enforcing limits meanwhile."""
+        loop = asyncio.get_running_loop()
+        news = asyncio.Event()
+        descriptor = self.fileno()
+        loop.add_reader(descriptor, news.set)
+        try:
+            while (ended := self.wait(0)) is None:
+                news.clear()
+                try:
+                    await asyncio.wait_for(news.wait(), PATROL_S)
+                except TimeoutError:
+                    self.patrol()
+            return ended
+        finally:
+            loop.remove_reader(descriptor)
+
     def wait(self, timeout_s: float | None = None) -> Exit | None:
+        """Block until the end and say how it was; None after `timeout_s`. Enforces limits meanwhile."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._read_channel()
         if self._exit is None and timeout_s != 0:
@@ -101,9 +118,11 @@ class SlotProcess:
         return self._exit
 
     def kill(self, status: Status = Status.CANCELLED) -> None:
-        self._kill(ProcessExit(status, 9))
+        """SIGKILL the whole tree, daemons included; `status` becomes the Exit's. Blocks some ms at most."""
+        self._kill(Exit(status, 9))
 
     def usage(self) -> ProcessUsage:
+        """Usage of the tree so far."""
         if self._exit is not None:
             return self._exit.usage
         resident_mb = self._resident_bytes() // MIB
@@ -117,6 +136,10 @@ class SlotProcess:
         )
 
     def patrol(self) -> ProcessUsage:
+        """`usage()`, and kill if a limit is exceeded that the kernel does not enforce.
+
+        Those are the wall clock, the disk and, without cgroups, memory. Call it about once a second while the job runs.
+        """
         used = self.usage()
         if self._exit is not None:
             return used
@@ -124,17 +147,18 @@ class SlotProcess:
         if self._killed is not None:
             self._kill_again()
         elif used.wall_ms > self._limits.wall_s * 1000:
-            self._kill(ProcessExit(Status.TIMEOUT, 9, f"ran longer than {self._limits.wall_s:g} s"))
+            self._kill(Exit(Status.TIMEOUT, 9, f"ran longer than {self._limits.wall_s:g} s"))
         elif self._was_oom_killed():
             # cgroup v1 kills one process only. What is left of the job would wait for it, or answer nonsense.
-            self._kill(ProcessExit(Status.OOM, 9, f"used more than {self._limits.memory_mb} MB of memory"))
+            self._kill(Exit(Status.OOM, 9, f"used more than {self._limits.memory_mb} MB of memory"))
         elif slot.cgroup is None and used.rss_mb > self._pool.resident_max_mb(self._limits):
-            self._kill(ProcessExit(Status.OOM, 9, f"used {used.rss_mb} MB of {self._limits.memory_mb} MB"))
+            self._kill(Exit(Status.OOM, 9, f"used {used.rss_mb} MB of {self._limits.memory_mb} MB"))
         elif self._disk is not None and (excess := self._disk.step(self._members())):
-            self._kill(ProcessExit(Status.DISK_LIMIT, 9, excess))
+            self._kill(Exit(Status.DISK_LIMIT, 9, excess))
         return used
 
     def pin(self, cpu_ids: tuple[int, ...], *, cpus: float) -> None:
+        """Let the tree run on these CPUs alone, for so much of their time; free where nothing changes."""
         if self._exit is not None or self._slot is None:
             return
         if self._slot.cgroup is not None:
@@ -144,40 +168,19 @@ class SlotProcess:
             self._slot.pin(cpu_ids, self._members)
 
     def processes(self) -> int:
+        """How many processes the job has, as the host sees it."""
         return 0 if self._exit is not None else max(1, len(self._members()) - self._pool.own_processes)
 
-    def freeze(self) -> None:
-        if self._exit is not None or self._frozen_since is not None:
-            return
-        slot = self._open_slot()
-        if slot.cgroup is not None:
-            slot.cgroup.freeze()
-        else:
-            _suspend_all(slot)
-        self._frozen_since = time.monotonic()
-
-    def thaw(self) -> None:
-        if self._frozen_since is None:
-            return
-        self._frozen_s += time.monotonic() - self._frozen_since
-        self._frozen_since = None
-        slot = self._open_slot()
-        if slot.cgroup is not None:
-            slot.cgroup.thaw()
-        else:
-            for process in slot.descendants():
-                with contextlib.suppress(psutil.Error):
-                    process.resume()
-
     def close(self) -> None:
+        """Kill what is left and give the slot back. Always call it; safe to call twice."""
         if self._slot is None:
             return
         self._read_channel()
         if self._exit is None:
-            self._kill(ProcessExit(Status.CANCELLED, 9))
+            self._kill(Exit(Status.CANCELLED, 9))
             self.wait(2.0)
         if self._exit is None:
-            self._end(ProcessExit(Status.SANDBOX_ERROR, -1, "the job did not die within 2 s of SIGKILL"))
+            self._end(Exit(Status.SANDBOX_ERROR, -1, "the job did not die within 2 s of SIGKILL"))
         slot, self._slot = self._slot, None
         self._pool.give_back(slot, clean=self._clean)
         if self._folder is not None:
@@ -188,13 +191,12 @@ class SlotProcess:
             raise SandboxError("this process is closed")
         return self._slot
 
-    def _kill(self, ending: ProcessExit) -> None:
+    def _kill(self, ending: Exit) -> None:
         if self._exit is not None:
             return
         if self._killed is None:
             self._killed = ending
             self._killed_at = time.monotonic()
-        self.thaw()
         with contextlib.suppress(OSError):  # The cgroup is gone only with everything in it.
             self._open_slot().kill_tree()
 
@@ -224,9 +226,9 @@ class SlotProcess:
         kind, wait_status, cpu_us, peak_kb = launcher.REPLY.unpack_from(data)
         if kind == launcher.FAILED:
             text = data[launcher.REPLY.size :].decode(errors="replace")
-            self._end(ProcessExit(Status.SANDBOX_ERROR, -1, f"the launcher could not set itself up: {text}"))
+            self._end(Exit(Status.SANDBOX_ERROR, -1, f"the launcher could not set itself up: {text}"))
         elif kind == launcher.FENCED:
-            self._kill(ProcessExit(Status.LEASE_LOST, 9))
+            self._kill(Exit(Status.LEASE_LOST, 9))
         elif kind == launcher.LEFTOVERS:
             with contextlib.suppress(OSError):
                 self._open_slot().kill_tree()
@@ -241,17 +243,17 @@ class SlotProcess:
         slot = self._open_slot()
         if slot.uid is not None and slot.cgroup is None:
             sweep_uid(slot.uid)
-        self._end(self._explain_exit(ProcessExit(Status.SANDBOX_ERROR, -1, "the job's launcher was killed")))
+        self._end(self._explain_exit(Exit(Status.SANDBOX_ERROR, -1, "the job's launcher was killed")))
 
-    def _explain_exit(self, ending: ProcessExit) -> ProcessExit:
+    def _explain_exit(self, ending: Exit) -> Exit:
         """Prefer what the agent knows over the wait status."""
         if ending.status is Status.EXIT and ending.code == 0:
             return ending  # It was done before any kill arrived.
         if self._was_oom_killed():
-            return ProcessExit(Status.OOM, 9, f"used more than {self._limits.memory_mb} MB of memory")
+            return Exit(Status.OOM, 9, f"used more than {self._limits.memory_mb} MB of memory")
         if self._killed is None and self._disk_is_full():
             text = f"the work folder is full: it holds {self._limits.disk_mb} MB"
-            return ProcessExit(Status.DISK_LIMIT, ending.code, text)
+            return Exit(Status.DISK_LIMIT, ending.code, text)
         return self._killed or ending
 
     def _disk_is_full(self) -> bool:
@@ -271,7 +273,7 @@ class SlotProcess:
         except OSError:
             return False
 
-    def _end(self, ending: ProcessExit) -> None:
+    def _end(self, ending: Exit) -> None:
         if ending.status is Status.OOM:
             self._peak_mb = max(self._peak_mb, self._limits.memory_mb)
         if self._open_slot().cgroup is not None:
@@ -279,11 +281,10 @@ class SlotProcess:
         used = ProcessUsage(
             wall_ms=self._wall_ms(), cpu_ms=self._cpu_seen_us // 1000, peak_rss_mb=self._peak_mb
         )
-        self._exit = Exit(status=ending.status, code=ending.code, usage=used, detail=ending.detail)
+        self._exit = replace(ending, usage=used)
 
     def _wall_ms(self) -> int:
-        now = self._frozen_since if self._frozen_since is not None else time.monotonic()
-        return int((now - self._started - self._frozen_s) * 1000)
+        return int((time.monotonic() - self._started) * 1000)
 
     def _sample_cpu(self) -> None:
         slot = self._open_slot()
@@ -325,13 +326,3 @@ def _memory(process: psutil.Process, *, shared: bool) -> int:
     except psutil.Error:
         return 0
     return int(found)
-
-
-def _suspend_all(slot: Slot) -> None:
-    """Stop the job's processes, also those that others start meanwhile: a stopped process starts no more."""
-    stopped: set[psutil.Process] = set()
-    while new := set(slot.descendants()) - stopped:
-        for process in new:
-            with contextlib.suppress(psutil.Error):
-                process.suspend()
-        stopped |= new

@@ -49,10 +49,6 @@ class Volumes:
         self._mkfs = shutil.which("mkfs.ext4", path="/usr/sbin:/sbin:/usr/bin:/bin") or ""
         self.missing = self._try()
 
-    @property
-    def kind(self) -> str:
-        return "watch" if self.missing else "loop"
-
     def mount(self, folder: Path, disk_mb: int) -> None:
         """Mount a file system of `disk_mb` on the empty work folder `folder`. Raises SandboxError."""
         image = image_of(folder)
@@ -79,8 +75,8 @@ class Volumes:
         image, point = folder / "image", folder / "point"
         point.mkdir()
         inodes = files_max(disk_mb)
-        wanted = disk_mb * MIB
-        size = wanted + inodes * _INODE_BYTES + _SPARE_BYTES
+        needed = disk_mb * MIB
+        size = needed + inodes * _INODE_BYTES + _SPARE_BYTES
         for _ in range(2):
             image.unlink(missing_ok=True)
             self._format(image, size, inodes)
@@ -90,7 +86,7 @@ class Volumes:
                 free = os.statvfs(point)
             finally:
                 unmount(point)
-            size += wanted - free.f_bavail * free.f_frsize
+            size += needed - free.f_bavail * free.f_frsize
         return image
 
     def _format(self, image: Path, size: int, inodes: int) -> None:

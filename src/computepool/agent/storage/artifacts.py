@@ -39,13 +39,12 @@ class ArtifactCache:
     hold them open.
     """
 
-    def __init__(self, folder: Path, client: HubClient, *, clock: AgentClock, limits: AgentLimits) -> None:
+    def __init__(self, folder: Path, client: HubClient, *, limits: AgentLimits) -> None:
         self._folder = folder
         self._client = client
-        self._clock = clock
         self._limits = limits
         self._locks: dict[str, asyncio.Lock] = {}
-        self._wanted: Counter[str] = Counter()  #: by how many at the moment; what is coming of these stays
+        self._requested: Counter[str] = Counter()  #: by how many at the moment; what is coming of these stays
         self._evicting = asyncio.Lock()
         self._untidy = True  #: a download may have been left unfinished, now or by an earlier start
         self._slots = asyncio.Semaphore(limits.transfers_max)
@@ -55,14 +54,14 @@ class ArtifactCache:
         """Open a file, fetching it if necessary. The caller closes the descriptor."""
         if not _DIGEST.fullmatch(digest):  # It becomes a path, and names come from the hub.
             raise BadRequest(f"{digest[:80]!r} is not a SHA-256 digest.")
-        self._wanted[digest] += 1
+        self._requested[digest] += 1
         try:
             async with self._locks.setdefault(digest, asyncio.Lock()):
                 return await self._open_or_fetch(digest, self._folder / digest)
         finally:
-            self._wanted[digest] -= 1
-            if not self._wanted[digest]:
-                del self._wanted[digest], self._locks[digest]
+            self._requested[digest] -= 1
+            if not self._requested[digest]:
+                del self._requested[digest], self._locks[digest]
 
     async def _open_or_fetch(self, digest: str, path: Path) -> int:
         with contextlib.suppress(FileNotFoundError):
@@ -89,10 +88,9 @@ class ArtifactCache:
 
     async def _fetch(self, digest: str, path: Path) -> None:
         part = path.with_suffix(_PART)
-        backoff = Backoff(self._clock, self._limits)
         fetch = partial(resume_download, self._client, digest, part)
         try:
-            await retry(fetch, backoff, on=TRANSIENT_OR_FULL, tries=DOWNLOAD_TRIES)
+            await retry(fetch, self._client.backoff(), on=TRANSIENT_OR_FULL, tries=DOWNLOAD_TRIES)
         except TRANSIENT_OR_FULL:
             raise
         except ComputePoolError:
@@ -123,7 +121,7 @@ class ArtifactCache:
             await asyncio.to_thread(self._remove, gone)
 
     def _is_coming(self, name: str) -> bool:
-        return name.endswith(_PART) and name.removesuffix(_PART) in self._wanted
+        return name.endswith(_PART) and name.removesuffix(_PART) in self._requested
 
     def _list_files(self) -> list[tuple[int, int, str]]:
         """Time of last use, size and name of each file, oldest first."""
@@ -156,7 +154,7 @@ class Uploader:
 
     async def send(self, fd: int, digest: str, *, size: int, name: str) -> None:
         """`fd` stays the caller's. Raises the hub's refusal, and Unavailable after a day without the hub."""
-        backoff = Backoff(self._clock, self._limits)
+        backoff = self._client.backoff()
         deadline = self._clock.steady() + self._limits.outbox_age_max_s
         offset = 0
         ask = size > ASK_FIRST_ABOVE

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from computepool.agent.execution.attempts import Attempt
@@ -17,7 +16,6 @@ from computepool.core.jobs.lifecycle import Reason
 CHECKPOINT, RESTORED = ".checkpoint", ".restored"
 #: Marks for the job in its checkpoint folder: saving again would be too soon; this node is about to stop.
 WAIT, STOP = "wait", "stop"
-_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class CheckpointRejected(Exception):
@@ -32,15 +30,10 @@ def is_checkpoint(attempt: Attempt, name: str, moves: bool) -> bool:
     """True if the job declared checkpoints and left one of that name. Any other line that looks so is plain output."""
     if moves and not attempt.spec.spec.moves:
         return False
-    with contextlib.suppress(OSError, CheckpointRejected), _open(attempt) as (_, here):
+    with contextlib.suppress(OSError), attempt.open_folder(CHECKPOINT) as (_, here):
         os.stat(name, dir_fd=here, follow_symlinks=False)
         return True
     return False
-
-
-def folder_name(attempt: Attempt, base: str) -> str:
-    """A worker's folder serves many calls, so each has its own subfolder (worker.py)."""
-    return f"{base}-{attempt.id}" if attempt.is_function else base
 
 
 def workdir(attempt: Attempt) -> Path:
@@ -50,31 +43,17 @@ def workdir(attempt: Attempt) -> Path:
 
 
 def add_mark(attempt: Attempt, name: str) -> None:
-    with contextlib.suppress(OSError, CheckpointRejected), _open(attempt) as (_, here):
+    with contextlib.suppress(OSError), attempt.open_folder(CHECKPOINT) as (_, here):
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         os.close(os.open(name, flags, 0o644, dir_fd=here))
 
 
 def remove_mark(attempt: Attempt, name: str) -> None:
-    with contextlib.suppress(OSError, CheckpointRejected), _open(attempt) as (_, here):
+    with contextlib.suppress(OSError), attempt.open_folder(CHECKPOINT) as (_, here):
         os.unlink(name, dir_fd=here)
 
 
 def take_over(attempt: Attempt, name: str, taken: str) -> None:
     """Move a checkpoint to `taken` in the work folder: no folder of the job's is on the way to it there."""
-    with _open(attempt) as (top, here):
+    with attempt.open_folder(CHECKPOINT) as (top, here):
         os.rename(name, taken, src_dir_fd=here, dst_dir_fd=top)
-
-
-@contextlib.contextmanager
-def _open(attempt: Attempt) -> Iterator[tuple[int, int]]:
-    """Descriptors of the work folder and of the job's checkpoint folder in it."""
-    top = os.open(workdir(attempt), _OPEN_FOLDER)
-    try:
-        here = os.open(folder_name(attempt, CHECKPOINT), _OPEN_FOLDER, dir_fd=top)
-        try:
-            yield top, here
-        finally:
-            os.close(here)
-    finally:
-        os.close(top)

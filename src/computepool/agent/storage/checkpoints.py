@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from computepool.agent.execution.job_logs import JobLogs
 from computepool.agent.execution.logs import STDERR, CheckpointLine
 from computepool.agent.execution.staging import place_artifact
 from computepool.agent.hub_link import compat
-from computepool.agent.hub_link.hub_client import TRANSIENT_OR_FULL, Backoff, HubClient, retry
+from computepool.agent.hub_link.hub_client import TRANSIENT_OR_FULL, HubClient, retry
 from computepool.agent.hub_link.identity import Identity
 from computepool.agent.sandbox.collect import Caps, OutputCollector
 from computepool.agent.sandbox.scratch import remove_tree
@@ -48,36 +48,25 @@ class Saving:
 
     known: set[str]  #: digests that the hub has for this job: not sent again
     seq: int = 0
-    wanted: CheckpointLine | None = None
+    pending: CheckpointLine | None = None
     move: CheckpointLine | None = None
-    ran_ms: int = 0  #: when the wanted one was made
     task: asyncio.Task[None] | None = None
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
     saved: bool = False  #: one was kept since the job was asked to save
     over: bool = False  #: the hub wants no more of this attempt
 
 
+@dataclass(eq=False)
 class CheckpointKeeper:
-    def __init__(
-        self,
-        client: HubClient,
-        identity: Identity,
-        cache: ArtifactCache,
-        *,
-        uploader: Uploader,
-        logs: JobLogs,
-        sweeper: Sweeper,
-        clock: AgentClock,
-        limits: AgentLimits,
-    ) -> None:
-        self._client = client
-        self._identity = identity
-        self._cache = cache
-        self._uploader = uploader
-        self._logs = logs
-        self._sweeper = sweeper
-        self._clock = clock
-        self._limits = limits
+    client: HubClient
+    identity: Identity
+    cache: ArtifactCache
+    _: KW_ONLY
+    uploader: Uploader
+    logs: JobLogs
+    sweeper: Sweeper
+    clock: AgentClock
+    limits: AgentLimits
 
     # ------------------------------------------------------------ going on from one
     async def restore(self, attempt: Attempt, workdir: Path) -> None:
@@ -87,10 +76,8 @@ class CheckpointKeeper:
             return
         attempt.saving = Saving(known={file.digest for file in files})
         try:
-            async with asyncio.timeout(self._limits.checkpoint_transfer_s):
-                printed = await self._place(
-                    files, workdir, folder=checkpoint_folder.folder_name(attempt, RESTORED)
-                )
+            async with asyncio.timeout(self.limits.checkpoint_transfer_s):
+                printed = await self._place(files, workdir, folder=attempt.folder_name(RESTORED))
         except TimeoutError as error:
             raise StagingFailed("cannot fetch the checkpoint: it took too long") from error
         except (
@@ -98,7 +85,7 @@ class CheckpointKeeper:
             OSError,
         ) as error:  # An artifact is gone, or a name is taken: the job is not to blame.
             raise StagingFailed(f"cannot resume from the checkpoint: {error}") from error
-        self._logs.log_of(attempt).follow_on(printed)
+        self.logs.log_of(attempt).follow_on(printed)
 
     async def _place(self, files: Sequence[OutputRef], workdir: Path, *, folder: str) -> bytes | None:
         """Returns what earlier attempts printed; None if that was too much to keep."""
@@ -109,65 +96,61 @@ class CheckpointKeeper:
         for file in files:
             if file.name != PRINTED_FILE:
                 name = f"{folder}/{file.name}"
-                await place_artifact(self._cache, file.digest, workdir, name=name)
+                await place_artifact(self.cache, file.digest, workdir, name=name)
                 continue
             try:
-                fd = await self._cache.open(file.digest)
+                fd = await self.cache.open(file.digest)
             except ComputePoolError as error:
                 raise StagingFailed(f"cannot fetch the checkpoint: {error.detail}") from error
             with os.fdopen(fd, "rb") as source:
-                printed = source.read(self._limits.checkpoint_printed_max)
+                printed = source.read(self.limits.checkpoint_printed_max)
         return printed
 
     # ------------------------------------------------------------ a job has made one
-    def receive(self, attempt: Attempt, asked: Sequence[CheckpointLine]) -> None:
+    def receive(self, attempt: Attempt, lines: Sequence[CheckpointLine]) -> None:
         """Take over the newest of these checkpoints and discard the others."""
         saving = attempt.saving
         if saving is None:
             saving = attempt.saving = Saving(known=set())
-        for each in asked:
-            before, saving.wanted = saving.wanted, each
+        for before in (saving.pending, *lines[:-1]):
             if before is not None:
                 self._discard(attempt, before)
-        newest = asked[-1]
         started = attempt.started_at
-        saving.ran_ms = 0 if started is None else max(0, int((self._clock.steady() - started) * 1000))
+        ran_ms = 0 if started is None else max(0, int((self.clock.steady() - started) * 1000))
+        newest = saving.pending = replace(lines[-1], ran_ms=ran_ms)
         if newest.host is not None:
             saving.move = newest
         elif saving.over or saving.saved:
             self._discard(attempt, newest)
-            saving.wanted = None
+            saving.pending = None
         elif saving.task is None or saving.task.done():
             saving.task = asyncio.get_running_loop().create_task(self._keep_all(attempt, saving))
 
     async def _keep_all(self, attempt: Attempt, saving: Saving) -> None:
         """Keep checkpoints one at a time, at intervals; a mark tells the job when it is too soon."""
-        while saving.wanted is not None and saving.wanted.host is None and not saving.over:
-            asked, ran_ms = saving.wanted, saving.ran_ms
-            saving.wanted = None
+        while saving.pending is not None and saving.pending.host is None and not saving.over:
+            line, saving.pending = saving.pending, None
             checkpoint_folder.add_mark(attempt, WAIT)
-            begun = self._clock.steady()
+            begun = self.clock.steady()
             in_a_hurry = saving.hurry.is_set()
-            await self._try_to_keep(attempt, saving, asked, ran_ms=ran_ms, last=in_a_hurry)
+            await self._try_to_keep(attempt, saving, line, last=in_a_hurry)
             if in_a_hurry:
                 return
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._limits.checkpoint_gap_s - (self._clock.steady() - begun)):
+                async with asyncio.timeout(self.limits.checkpoint_gap_s - (self.clock.steady() - begun)):
                     await saving.hurry.wait()
             checkpoint_folder.remove_mark(attempt, WAIT)
 
     async def _try_to_keep(
-        self, attempt: Attempt, saving: Saving, asked: CheckpointLine, *, ran_ms: int, last: bool
+        self, attempt: Attempt, saving: Saving, line: CheckpointLine, *, last: bool
     ) -> None:
         try:
-            await self._keep(attempt, saving, asked, ran_ms=ran_ms, last=last)
+            await self._keep(attempt, saving, line, last=last)
             saving.saved = saving.saved or last
         except CheckpointRejected as error:
-            self._logs.write(attempt, STDERR, f"[checkpoint not kept: {error}]\n".encode())
+            self.logs.write(attempt, STDERR, f"[checkpoint not kept: {error}]\n".encode())
 
-    async def _keep(
-        self, attempt: Attempt, saving: Saving, asked: CheckpointLine, *, ran_ms: int, last: bool
-    ) -> None:
+    async def _keep(self, attempt: Attempt, saving: Saving, line: CheckpointLine, *, last: bool) -> None:
         """Raises CheckpointRejected."""
         if attempt.spec.spec.seal_to is not None:  # Only the submitter could open it again, and no node.
             raise CheckpointRejected("the hub could read it, and the job is sealed")
@@ -175,12 +158,12 @@ class CheckpointKeeper:
         workdir = checkpoint_folder.workdir(attempt)
         taken = workdir / _TAKEN.format(f"{attempt.id}-{saving.seq}")
         try:
-            async with asyncio.timeout(self._limits.checkpoint_transfer_s):
-                checkpoint_folder.take_over(attempt, asked.name, taken.name)
+            async with asyncio.timeout(self.limits.checkpoint_transfer_s):
+                checkpoint_folder.take_over(attempt, line.name, taken.name)
                 files = await self._send_files(taken, saving)
-                if asked.printed is not None and not attempt.is_function:
-                    files.append(await self._send_printed(asked.printed, saving))
-                reply = await self._report(attempt, saving, files, asked=asked, ran_ms=ran_ms, last=last)
+                if line.printed is not None and not attempt.is_function:
+                    files.append(await self._send_printed(line.printed, saving))
+                reply = await self._report(attempt, saving, files, line=line, last=last)
         except TimeoutError:
             raise CheckpointRejected("sending it took too long", Reason.STAGING_FAILED) from None
         except QuotaExceeded as error:  # the submitter's own limit, on any node
@@ -188,17 +171,17 @@ class CheckpointKeeper:
         except ComputePoolError as error:
             raise CheckpointRejected(error.detail, Reason.STAGING_FAILED) from error
         except OSError as error:
-            raise CheckpointRejected(f"{asked.name} cannot be read: {error.strerror}") from error
+            raise CheckpointRejected(f"{line.name} cannot be read: {error.strerror}") from error
         finally:
             if os.path.lexists(taken):
-                self._sweeper.remove(taken)
+                self.sweeper.remove(taken)
         saving.over = saving.over or reply.over
         if not reply.kept:
             raise CheckpointRejected(reply.reason)
         saving.known = {file.digest for file in files}
 
     async def _send_files(self, folder: Path, saving: Saving) -> list[OutputRef]:
-        limits = self._limits
+        limits = self.limits
         most = min(limits.checkpoint_files_max, OUTPUTS_MAX - 1)
         caps = Caps(
             files=most, total_bytes=limits.checkpoint_bytes_max, file_bytes=limits.checkpoint_bytes_max
@@ -210,7 +193,7 @@ class CheckpointKeeper:
                 raise CheckpointRejected(f"a file cannot be called {PRINTED_FILE}")
             digest = await digest_of(output.fd, output.size)
             if digest not in saving.known:
-                await self._uploader.send(output.fd, digest, size=output.size, name=output.name)
+                await self.uploader.send(output.fd, digest, size=output.size, name=output.name)
             files.append(OutputRef(name=output.name, digest=digest, size=output.size))
         if collector.refused:  # Half a checkpoint would be worse than none.
             refused = collector.refused[0]
@@ -225,44 +208,37 @@ class CheckpointKeeper:
             os.write(fd, printed)
             digest = sha256_of(fd, len(printed))
             if digest not in saving.known:
-                await self._uploader.send(fd, digest, size=len(printed), name=PRINTED_FILE)
+                await self.uploader.send(fd, digest, size=len(printed), name=PRINTED_FILE)
         finally:
             os.close(fd)
         return OutputRef(name=PRINTED_FILE, digest=digest, size=len(printed))
 
     async def _report(
-        self,
-        attempt: Attempt,
-        saving: Saving,
-        files: list[OutputRef],
-        *,
-        asked: CheckpointLine,
-        ran_ms: int,
-        last: bool,
+        self, attempt: Attempt, saving: Saving, files: list[OutputRef], *, line: CheckpointLine, last: bool
     ) -> CheckpointReply:
         report = CheckpointReport(
             attempt_id=attempt.id,
             seq=saving.seq,
             files=files,
-            progress=asked.progress,
-            ran_ms=ran_ms,
+            progress=line.progress,
+            ran_ms=line.ran_ms,
             last=last,
-            move_to=asked.host,
+            move_to=line.host,
             signature=_NO_SIGNATURE,
         )
-        backoff = Backoff(self._clock, self._limits)
-        return await retry(partial(self._send_report, report), backoff, on=TRANSIENT_OR_FULL)
+        send = partial(self._send_report, report)
+        return await retry(send, self.client.backoff(), on=TRANSIENT_OR_FULL)
 
     async def _send_report(self, report: CheckpointReport) -> CheckpointReply:
         try:
-            return await self._client.checkpoint(self._sign(report))
+            return await self.client.checkpoint(self._sign(report))
         except BadRequest as error:
             if not compat.is_unknown_host(error, report):
                 raise
-        return await self._client.checkpoint(self._sign(compat.checkpoint(report)))
+        return await self.client.checkpoint(self._sign(compat.checkpoint(report)))
 
     def _sign(self, report: CheckpointReport) -> CheckpointReport:
-        return report.model_copy(update={"signature": self._identity.sign(report.signed_text())})
+        return report.model_copy(update={"signature": self.identity.sign(report.signed_text())})
 
     # ------------------------------------------------------------ this node stops
     def ask_to_save(self, attempt: Attempt) -> bool:
@@ -271,9 +247,9 @@ class CheckpointKeeper:
         if saving is None or saving.over or attempt.stop is not None:
             return False
         if not saving.hurry.is_set():
-            if saving.wanted is not None:  # It waited for its time; what the job makes now is newer.
-                self._discard(attempt, saving.wanted)
-                saving.wanted = None
+            if saving.pending is not None:  # It waited for its time; what the job makes now is newer.
+                self._discard(attempt, saving.pending)
+                saving.pending = None
             saving.hurry.set()
             checkpoint_folder.add_mark(attempt, STOP)
             checkpoint_folder.remove_mark(attempt, WAIT)
@@ -290,24 +266,24 @@ class CheckpointKeeper:
                 return ending if saving.move is None else await self._move(attempt, saving, ending)
             if attempt.stop in (None, Stop.DRAINING) and saving.task is not None:
                 saving.hurry.set()
-                await asyncio.wait([saving.task], timeout=self._limits.checkpoint_grace_s)
+                await asyncio.wait([saving.task], timeout=self.limits.checkpoint_grace_s)
             return ending
         finally:
             await self._clean_up(attempt, saving)
 
     async def _move(self, attempt: Attempt, saving: Saving, ending: AttemptResult) -> AttemptResult:
         """The hub has the checkpoint before this attempt ends; until then nothing is removed here."""
-        asked = saving.move
-        assert asked is not None
+        line = saving.move
+        assert line is not None
         if saving.task is not None:
             saving.hurry.set()
             await asyncio.wait([saving.task])
         try:
-            await self._keep(attempt, saving, asked, ran_ms=saving.ran_ms, last=True)
+            await self._keep(attempt, saving, line, last=True)
         except CheckpointRejected as error:
-            moved = failed_result(error.reason, f"it did not move to {asked.host}: {error}")
+            moved = failed_result(error.reason, f"it did not move to {line.host}: {error}")
         else:
-            moved = AttemptResult(outcome=Outcome.MOVED, reason=Reason.MOVED, move_to=asked.host)
+            moved = AttemptResult(outcome=Outcome.MOVED, reason=Reason.MOVED, move_to=line.host)
         moved.ran_ms, moved.usage = ending.ran_ms, ending.usage
         return moved
 
@@ -318,12 +294,12 @@ class CheckpointKeeper:
         if attempt.workdir is None or not attempt.is_function:
             return  # the whole work folder goes
         for base in (CHECKPOINT, RESTORED):
-            folder = attempt.workdir / checkpoint_folder.folder_name(attempt, base)
+            folder = attempt.workdir / attempt.folder_name(base)
             if os.path.lexists(folder):
-                self._sweeper.remove(folder)
+                self.sweeper.remove(folder)
 
-    def _discard(self, attempt: Attempt, asked: CheckpointLine) -> None:
-        taken = _TAKEN.format(asked.name)
+    def _discard(self, attempt: Attempt, line: CheckpointLine) -> None:
+        taken = _TAKEN.format(line.name)
         with contextlib.suppress(OSError, CheckpointRejected):
-            checkpoint_folder.take_over(attempt, asked.name, taken)
-            self._sweeper.remove(checkpoint_folder.workdir(attempt) / taken)
+            checkpoint_folder.take_over(attempt, line.name, taken)
+            self.sweeper.remove(checkpoint_folder.workdir(attempt) / taken)

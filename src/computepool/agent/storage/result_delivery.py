@@ -15,13 +15,13 @@ import os
 import re
 import shutil
 from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import IO
 
-from computepool.agent.clock import AgentClock
 from computepool.agent.config import AgentLimits
-from computepool.agent.hub_link.hub_client import TRANSIENT, Backoff, HubClient
+from computepool.agent.hub_link.hub_client import TRANSIENT, HubClient
 from computepool.agent.hub_link.identity import Identity
 from computepool.agent.sandbox.scratch import remove_tree
 from computepool.agent.storage.artifacts import check_digest, resume_download
@@ -35,9 +35,9 @@ from computepool.protocol.jobs.groups import (
     PATH_MAX,
     ArrivalReply,
     ArrivalRequest,
+    DeliveryProblem,
     GroupItem,
-    HomecomingView,
-    HomeTrouble,
+    ResultDeliveryView,
 )
 from computepool.protocol.jobs.home_folder import ARRIVAL, MANIFEST, RESULTS, SUMMARY, Placed
 
@@ -60,13 +60,10 @@ class NoRoom(Exception):
 class ResultDelivery:
     """Runs one task per group; concurrent transfers are limited across all groups."""
 
-    def __init__(
-        self, client: HubClient, identity: Identity, *, data_dir: Path, clock: AgentClock, limits: AgentLimits
-    ) -> None:
+    def __init__(self, client: HubClient, identity: Identity, *, data_dir: Path, limits: AgentLimits) -> None:
         self._client = client
         self._identity = identity
         self._home = data_dir / HOME
-        self._clock = clock
         self._limits = limits
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._turn = asyncio.Semaphore(limits.result_deliveries_max)
@@ -75,18 +72,18 @@ class ResultDelivery:
 
     def request(self, group_ids: Iterable[str]) -> None:
         """Fetch exactly these groups, which the hub says are waiting for this node."""
-        wanted = {group_id for group_id in group_ids if _ID.fullmatch(group_id)}
+        requested = {group_id for group_id in group_ids if _ID.fullmatch(group_id)}
         for group_id, task in list(self._tasks.items()):
             if task.done():
                 del self._tasks[group_id]
                 if not task.cancelled() and (bug := task.exception()) is not None:
                     _log.error("fetching group %s failed; starting again", group_id, exc_info=bug)
-            elif group_id not in wanted:
+            elif group_id not in requested:
                 task.cancel()
         if not self._swept:
             self._swept = True
-            self._sweep(wanted)
-        for group_id in sorted(wanted - self._tasks.keys()):
+            self._sweep(requested)
+        for group_id in sorted(requested - self._tasks.keys()):
             self._tasks[group_id] = asyncio.create_task(self._fetch_until_done(group_id))
 
     @property
@@ -101,14 +98,14 @@ class ResultDelivery:
                 task.cancel()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    def _sweep(self, wanted: set[str]) -> None:
+    def _sweep(self, requested: set[str]) -> None:
         """Remove partial downloads of groups that are no longer waiting."""
         for leftover in (self._home / _COMING).glob("*"):
-            if leftover.name.rpartition("+")[0] not in wanted:
+            if leftover.name.rpartition("+")[0] not in requested:
                 remove_tree(leftover)
 
     async def _fetch_until_done(self, group_id: str) -> None:
-        backoff = Backoff(self._clock, self._limits)
+        backoff = self._client.backoff()
         while True:
             try:
                 async with self._turn:
@@ -145,7 +142,7 @@ class ResultDelivery:
             )
 
     async def _deliver(
-        self, group_id: str, view: HomecomingView, folder: str
+        self, group_id: str, view: ResultDeliveryView, folder: str
     ) -> tuple[ArrivalRequest, ArrivalReply]:
         """Confirm a complete copy or fetch it. A copy that the hub rejects as incomplete is renamed first."""
         known = await asyncio.to_thread(self._find_complete, folder, view.round)
@@ -168,7 +165,7 @@ class ResultDelivery:
         reason = error.detail if isinstance(error, ComputePoolError) else str(error) or type(error).__name__
         if isinstance(error, OSError) and error.strerror:
             reason = f"{error.strerror}: {error.filename or self._home}"
-        await self._client.home_trouble(group_id, HomeTrouble(round=round_, reason=reason[:TEXT_MAX]))
+        await self._client.delivery_problem(group_id, DeliveryProblem(round=round_, reason=reason[:TEXT_MAX]))
         return Unavailable(reason)
 
     def _find_complete(self, folder: str, round_: int) -> ArrivalRequest | None:
@@ -193,13 +190,12 @@ class ResultDelivery:
         place.rename(aside)
         _log.warning("renamed %s to %s: %s", place, aside.name, why)
 
-    async def _pull(self, view: HomecomingView, folder: str) -> ArrivalRequest:
+    async def _pull(self, view: ResultDeliveryView, folder: str) -> ArrivalRequest:
         pull = _Pull(
             self._client,
             self._home / _COMING / f"{view.summary.id}+{view.round}",
             view=view,
             slots=self._slots,
-            clock=self._clock,
             limits=self._limits,
         )
         arrival = await pull.run(folder=f"{HOME}/{folder}")
@@ -207,47 +203,40 @@ class ResultDelivery:
         return arrival
 
 
+@dataclass(eq=False)
 class _Pull:
     """One attempt to fetch a group into a folder that may already hold part of it."""
 
-    def __init__(
-        self,
-        client: HubClient,
-        folder: Path,
-        *,
-        view: HomecomingView,
-        slots: asyncio.Semaphore,
-        clock: AgentClock,
-        limits: AgentLimits,
-    ) -> None:
-        self.folder = folder
-        self._client = client
-        self._view = view
-        self._slots = slots
-        self._clock = clock
-        self._limits = limits
+    client: HubClient
+    folder: Path
+    _: KW_ONLY
+    view: ResultDeliveryView
+    slots: asyncio.Semaphore
+    limits: AgentLimits
+    items: int = 0
+
+    def __post_init__(self) -> None:
         self._manifest: list[tuple[str, str]] = []
         self._sizes: dict[str, int] = {}
         self._first: dict[str, asyncio.Lock] = {}
         self._at: dict[str, Path] = {}  #: where the files are that were fetched
         self._missing: set[str] = set()  #: files that the hub no longer has
-        self.items = 0
 
     async def run(self, *, folder: str) -> ArrivalRequest:
         await asyncio.to_thread(self._prepare)
         have = await asyncio.to_thread(_bytes_in, self.folder)
-        self._check_room(self._view.bytes - have)
-        (self.folder / SUMMARY).write_text(self._view.summary.model_dump_json(indent=2) + "\n")
-        await self._pages(self._view.summary.id)
-        wanted, here = (await self._check_wanted()).files, len(self._at.keys() - self._missing)
-        if here < wanted:
-            raise Conflict(f"{wanted - here} of {wanted} files are not available at the hub now.")
-        return await asyncio.to_thread(self._conclude, self._view.round, folder)
+        self._check_room(self.view.bytes - have)
+        (self.folder / SUMMARY).write_text(self.view.summary.model_dump_json(indent=2) + "\n")
+        await self._pages(self.view.summary.id)
+        requested, here = (await self._check_pending()).files, len(self._at.keys() - self._missing)
+        if here < requested:
+            raise Conflict(f"{requested - here} of {requested} files are not available at the hub now.")
+        return await asyncio.to_thread(self._conclude, self.view.round, folder)
 
-    async def _check_wanted(self) -> HomecomingView:
+    async def _check_pending(self) -> ResultDeliveryView:
         """If the group no longer waits for this node, every file would seem to be missing."""
-        now = await self._client.result_delivery(self._view.summary.id)
-        if now.round != self._view.round:
+        now = await self.client.result_delivery(self.view.summary.id)
+        if now.round != self.view.round:
             raise Unavailable("the group was completed again meanwhile")
         return now
 
@@ -257,18 +246,18 @@ class _Pull:
             folder.mkdir(mode=0o700, exist_ok=True)
 
     def _check_room(self, size: int) -> None:
-        free = shutil.disk_usage(self.folder).free - self._limits.home_spare_bytes
+        free = shutil.disk_usage(self.folder).free - self.limits.home_spare_bytes
         if size > free:
             raise NoRoom(
                 f"it needs {byte_size(size)} more, and {byte_size(max(0, free))} are free in {self.folder.parent.parent} "
-                f"({byte_size(self._limits.home_spare_bytes)} are kept free for the node's jobs)"
+                f"({byte_size(self.limits.home_spare_bytes)} are kept free for the node's jobs)"
             )
 
     async def _pages(self, group_id: str) -> None:
         after: str | None = None
         with (self.folder / RESULTS).open("w", encoding="utf-8") as lines:
             while True:
-                page = await self._client.result_delivery_items(group_id, after=after)
+                page = await self.client.result_delivery_items(group_id, after=after)
                 self._check_room(sum(len(item.result or "") for item in page.items))
                 await self._take(page.items, lines)
                 after = page.next
@@ -289,7 +278,7 @@ class _Pull:
             except ExceptionGroup as group:
                 raise group.exceptions[0] from None  # the others failed likewise, or were cancelled
         if len(self._missing) > missing:
-            await self._check_wanted()
+            await self._check_pending()
         for item, files in plans:
             places = [
                 {"name": file.name, "path": file.path, "sha256": file.digest}
@@ -308,7 +297,7 @@ class _Pull:
     async def _place(self, file: Placed) -> None:
         """Fetch each file once; copy further occurrences locally."""
         target = self.folder.joinpath(*file.path.split("/"))
-        async with self._first.setdefault(file.digest, asyncio.Lock()), self._slots:
+        async with self._first.setdefault(file.digest, asyncio.Lock()), self.slots:
             if await asyncio.to_thread(_is_here, target, file.digest):
                 self._note_file(file, target)
                 return
@@ -333,12 +322,12 @@ class _Pull:
         self._sizes[file.digest] = target.stat().st_size
 
     async def _download(self, digest: str, part: Path) -> None:
-        backoff = Backoff(self._clock, self._limits)
+        backoff = self.client.backoff()
         tries = _TRIES
         while True:
             before = _size_of(part)
             try:
-                await resume_download(self._client, digest, part, sync=True)
+                await resume_download(self.client, digest, part, sync=True)
                 break
             except TRANSIENT as error:
                 tries = _TRIES if _size_of(part) > before else tries - 1

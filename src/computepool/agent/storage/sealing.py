@@ -56,10 +56,10 @@ class _Section:
         self._fd, self._size, self._at = fd, size, 0
 
     def read(self, size: int) -> bytes:
-        wanted = min(size, self._size - self._at)
-        if not wanted:
+        count = min(size, self._size - self._at)
+        if not count:
             return b""
-        data = os.pread(self._fd, wanted, self._at)
+        data = os.pread(self._fd, count, self._at)
         if not data:
             raise BadRequest("An output was truncated while it was sealed.")
         self._at += len(data)

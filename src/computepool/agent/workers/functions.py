@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -51,31 +52,21 @@ from computepool.protocol.jobs.jobs import BUNDLED_MAX, RESULT_INLINE_MAX, Usage
 from computepool.protocol.sealing import RESULT, Seal
 
 
+@dataclass(eq=False)
 class FunctionRunner:
-    def __init__(
-        self,
-        pool: WorkerPool,
-        cache: ArtifactCache,
-        uploader: Uploader,
-        *,
-        keeper: CheckpointKeeper,
-        sink: OutputSink,
-        sweeper: Sweeper,
-        clock: AgentClock,
-        limits: AgentLimits,
-    ) -> None:
-        self._pool = pool
-        self._cache = cache
-        self._uploader = uploader
-        self._keeper = keeper
-        self._sink = sink
-        self._sweeper = sweeper
-        self._clock = clock
-        self._limits = limits
+    pool: WorkerPool
+    cache: ArtifactCache
+    uploader: Uploader
+    _: KW_ONLY
+    keeper: CheckpointKeeper
+    sink: OutputSink
+    sweeper: Sweeper
+    clock: AgentClock
+    limits: AgentLimits
 
     async def run(self, attempt: Attempt, lane: AttemptLane) -> AttemptResult:
         ending = await self._run(attempt, lane)
-        return ending if attempt.saving is None else await self._keeper.finish(attempt, ending)
+        return ending if attempt.saving is None else await self.keeper.finish(attempt, ending)
 
     async def _run(self, attempt: Attempt, lane: AttemptLane) -> AttemptResult:
         while True:
@@ -108,25 +99,24 @@ class FunctionRunner:
         if attempt.spec.kind not in CALLED:
             return ()
         try:
-            key = attempt.spec.worker_key(attempt.grant.account_id, tuple(attempt.grant.gpus))
+            return self.pool.warm_ids(attempt.worker_key)
         except BadJob:  # it is refused when it is its turn
             return ()
-        return self._pool.warm_ids(key)
 
     def release(self, lane: AttemptLane) -> None:
         if lane.worker is not None:
             worker, lane.worker = lane.worker, None
-            self._pool.give_back(worker)
+            self.pool.give_back(worker)
 
     # ------------------------------------------------------------ handing calls over
     async def _start_call(self, attempt: Attempt, lane: AttemptLane) -> Call:
-        key = attempt.spec.worker_key(attempt.grant.account_id, tuple(attempt.grant.gpus))
+        key = attempt.worker_key
         while True:
             worker = lane.worker
-            if worker is None or not worker.willing or worker.key != key or self._pool.is_worn_out(worker):
+            if worker is None or not worker.willing or worker.key != key or self.pool.is_expired(worker):
                 self.release(lane)
                 worker = lane.worker = await attempt.prepare(
-                    self._pool.take(key, lane.cpu_ids, note=partial(self._sink.logs.note, attempt))
+                    self.pool.take(key, lane.cpu_ids, note=partial(self.sink.logs.note, attempt))
                 )
                 worker.pin(lane.cpu_ids, lane.cores)
             call = await self._offer(attempt, worker)
@@ -158,31 +148,27 @@ class FunctionRunner:
             attempt.kill(Status.CANCELLED)
 
     def _start_clock(self, attempt: Attempt) -> None:
-        attempt.started_at = self._clock.steady()
+        attempt.started_at = self.clock.steady()
 
     def _feed_ahead(self, lane: AttemptLane, worker: WorkerHandle) -> None:
         """While calls are short, send the next ones ahead to save round trips."""
-        limits = self._limits
+        limits = self.limits
         if (
             worker.sent > limits.worker_ahead_max // 2
             or lane.fed >= len(lane.waiting)
-            or self._pool.is_worn_out(worker)
+            or self.pool.is_expired(worker)
         ):
             return
         if worker.last_call_s is None or worker.last_call_s > limits.worker_ahead_below_s:
             return
         while worker.sent <= limits.worker_ahead_max and lane.fed < len(lane.waiting):
             attempt = lane.waiting[lane.fed]
-            spec = attempt.spec
-            grant = attempt.grant
+            spec, grant = attempt.spec, attempt.grant
             if grant.payload_artifact or grant.checkpoint is not None or spec.digest not in worker.functions:
                 return
-            if (
-                attempt.stop
-                or spec.worker_key(attempt.grant.account_id, tuple(attempt.grant.gpus)) != worker.key
-            ):
+            if attempt.stop or attempt.worker_key != worker.key:
                 return
-            call = self._call(attempt, worker, payload=attempt.grant.payload, function=None)
+            call = self._call(attempt, worker, payload=grant.payload, function=None)
             if not worker.send(call):
                 return
             attempt.call = call
@@ -194,7 +180,7 @@ class FunctionRunner:
         payload: object = grant.payload
         function: object = None
         if grant.checkpoint is not None:
-            await attempt.prepare(self._keeper.restore(attempt, worker.workdir))
+            await attempt.prepare(self.keeper.restore(attempt, worker.workdir))
         if grant.payload_artifact is not None:
             payload = await self._place(attempt, grant.payload_artifact, worker, label="payload")
         if attempt.spec.digest not in worker.functions:
@@ -205,7 +191,7 @@ class FunctionRunner:
 
     async def _place(self, attempt: Attempt, digest: str, worker: WorkerHandle, *, label: str) -> list[str]:
         name = f".{label}-{worker.next_seq()}"
-        await attempt.prepare(place_artifact(self._cache, digest, worker.workdir, name=name))
+        await attempt.prepare(place_artifact(self.cache, digest, worker.workdir, name=name))
         return [name]
 
     def _call(self, attempt: Attempt, worker: WorkerHandle, *, payload: object, function: object) -> Call:
@@ -219,7 +205,7 @@ class FunctionRunner:
             message=message.encode(),
             future=asyncio.get_running_loop().create_future(),
             brings=None if function is None else spec.digest,
-            on_output=partial(self._sink, attempt),
+            on_output=partial(self.sink, attempt),
             on_ready=partial(self._start_clock, attempt),
         )
 
@@ -234,7 +220,7 @@ class FunctionRunner:
     async def _result_of(
         self, attempt: Attempt, call: Call, answer: CallReply, *, worker: WorkerHandle
     ) -> AttemptResult:
-        now = self._clock.steady()
+        now = self.clock.steady()
         # The worker's own word counts only up to the time that really passed.
         measured_ms = 0 if attempt.started_at is None else int((now - attempt.started_at) * 1000)
         claimed_ms = min(answer.wall_us // 1000, int((now - call.sent_at) * 1000))
@@ -276,38 +262,29 @@ class FunctionRunner:
 
     async def _take_long_result(self, ending: AttemptResult, folder: Path, *, seal: Seal | None) -> None:
         ending.result = None
-        limit = self._limits.result_bytes_max
+        limit = self.limits.result_bytes_max
         try:
             for output in OutputCollector(folder, Caps(files=1, total_bytes=limit, file_bytes=limit)):
-                if seal is not None:
-                    async with sealed_copy(
-                        output.fd,
-                        output.size,
-                        to=seal.to,
-                        about=seal.about(RESULT),
-                        folder=folder.parents[1],
-                    ) as file:
-                        await self._send_result(ending, *file)
-                    return
-                if output.size <= RESULT_INLINE_MAX:
+                if seal is None and output.size <= RESULT_INLINE_MAX:
                     ending.result = os.pread(output.fd, output.size, 0).decode(errors="replace")
                     return
-                await self._send_result(ending, output.fd, output.size)
+                async with sealed_copy(output, folder, seal=seal, about=(RESULT,)) as file:
+                    await self._send_result(ending, *file)
                 return
             _too_large(ending, too_large_result(None, limit))
         except Changed as error:
             _too_large(ending, str(error))
         finally:
-            self._sweeper.remove(folder)
+            self.sweeper.remove(folder)
 
     async def _send_result(self, ending: AttemptResult, fd: int, size: int) -> None:
         """Upload a result that is sealed or too long for the report."""
         ending.result = None
-        if size > self._limits.result_bytes_max:
-            _too_large(ending, too_large_result(size, self._limits.result_bytes_max))
+        if size > self.limits.result_bytes_max:
+            _too_large(ending, too_large_result(size, self.limits.result_bytes_max))
             return
         try:
-            ending.result_artifact = await send_file(fd, size, "result.json", uploader=self._uploader)
+            ending.result_artifact = await send_file(fd, size, "result.json", uploader=self.uploader)
         except QuotaExceeded as error:
             _too_large(ending, no_room(error))
         except Changed as error:
@@ -317,9 +294,9 @@ class FunctionRunner:
         self, ending: AttemptResult, call: Call, folder: Path, *, seal: Seal | None
     ) -> None:
         try:
-            taken = await send_outputs(folder, self._uploader, self._limits, seal=seal)
+            taken = await send_outputs(folder, self.uploader, self.limits, seal=seal)
         finally:
-            self._sweeper.remove(folder)
+            self.sweeper.remove(folder)
         taken.apply(ending, partial(call.on_output, skipped=0))
 
 

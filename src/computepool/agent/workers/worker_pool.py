@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from computepool.agent.clock import AgentClock
@@ -22,23 +23,17 @@ from computepool.agent.workers.workers import OUTPUT_FILE_MAX, WorkerHandle, cha
 _CHANNEL_FD = 3
 
 
+@dataclass(eq=False)
 class WorkerPool:
-    def __init__(
-        self,
-        job_environment: JobEnvironment,
-        provisions: Provisions,
-        cache: ArtifactCache,
-        *,
-        folders: WorkFolders,
-        clock: AgentClock,
-        limits: AgentLimits,
-    ) -> None:
-        self._job_environment = job_environment
-        self._provisions = provisions
-        self._cache = cache
-        self._folders = folders
-        self._clock = clock
-        self._limits = limits
+    job_environment: JobEnvironment
+    provisions: Provisions
+    cache: ArtifactCache
+    _: KW_ONLY
+    folders: WorkFolders
+    clock: AgentClock
+    limits: AgentLimits
+
+    def __post_init__(self) -> None:
         self._idle: dict[WorkerKey, list[WorkerHandle]] = {}
         self._all: dict[WorkerHandle, Provision] = {}  #: with what they hold
         self._in_use: set[WorkerHandle] = set()
@@ -70,26 +65,26 @@ class WorkerPool:
         self._in_use.discard(worker)
         if not worker.alive:
             self._clean_up(worker)
-        elif not worker.willing or worker.sent or self.is_worn_out(worker):
+        elif not worker.willing or worker.sent or self.is_expired(worker):
             worker.kill(Status.CANCELLED)
         else:
-            worker.idle_since = self._clock.steady()
+            worker.idle_since = self.clock.steady()
             if worker.proxy is not None:
                 worker.proxy.rest()
             self._idle.setdefault(worker.key, []).append(worker)
 
-    def is_worn_out(self, worker: WorkerHandle) -> bool:
+    def is_expired(self, worker: WorkerHandle) -> bool:
         return (
-            worker.served >= self._limits.worker_jobs_max
-            or len(worker.functions) >= self._limits.worker_functions_max
+            worker.served >= self.limits.worker_jobs_max
+            or len(worker.functions) >= self.limits.worker_functions_max
             or worker.output_size > OUTPUT_FILE_MAX
         )
 
     def patrol(self) -> None:
         """Enforce limits on all workers, and end those that were idle for too long."""
-        oldest_allowed = self._clock.steady() - self._limits.worker_idle_s
+        oldest_allowed = self.clock.steady() - self.limits.worker_idle_s
         for worker in list(self._all):
-            worker.patrol(self._limits.output_bytes_max + OUTPUT_FILE_MAX)
+            worker.patrol(self.limits.output_bytes_max + OUTPUT_FILE_MAX)
         for workers in self._idle.values():
             for worker in [worker for worker in workers if worker.idle_since < oldest_allowed]:
                 self._retire(worker)
@@ -101,18 +96,18 @@ class WorkerPool:
 
     async def _start(self, key: WorkerKey, cpu_ids: tuple[int, ...], *, note: Note | None) -> WorkerHandle:
         self._make_room()
-        provision = await self._provisions.acquire(key.python, key.packages, note=note)
-        workdir = self._folders.make("worker", key.limits.disk_mb)
+        provision = await self.provisions.acquire(key.python, key.packages, note=note)
+        workdir = self.folders.make("worker", key.limits.disk_mb)
         proxy = None
         try:
-            await place_inputs(self._cache, key.inputs, workdir)
-            proxy = await self._job_environment.open_network(key.net, label=f"a worker of {key.account}")
+            await place_inputs(self.cache, key.inputs, workdir)
+            proxy = await self.job_environment.open_network(key.net, label=f"a worker of {key.account}")
             worker = self._spawn(key, workdir, provision, proxy=proxy, cpu_ids=cpu_ids)
         except BaseException:
             if proxy is not None:
                 proxy.close()
-            self._provisions.release(provision)
-            self._folders.remove(workdir)
+            self.provisions.release(provision)
+            self.folders.remove(workdir)
             raise
         self._all[worker] = provision
         return worker
@@ -127,8 +122,8 @@ class WorkerPool:
         cpu_ids: tuple[int, ...],
     ) -> WorkerHandle:
         channel, theirs = channel_pair()
-        files = output_file(self._folders.parent), output_file(self._folders.parent)
-        job_environment, interpreter = self._job_environment, provision.interpreter
+        files = output_file(self.folders.parent), output_file(self.folders.parent)
+        job_environment, interpreter = self.job_environment, provision.interpreter
         try:
             policy = job_environment.policy(
                 workdir,
@@ -169,13 +164,13 @@ class WorkerPool:
             files=files,
             workdir=workdir,
             proxy=proxy,
-            clock=self._clock,
+            clock=self.clock,
             on_closed=self._on_closed,
         )
 
     def _make_room(self) -> None:
         """End the longest idle worker if there are too many; busy ones stay, because the hub reserved room for them."""
-        if len(self._all) < self._limits.workers_max:
+        if len(self._all) < self.limits.workers_max:
             return
         idle = [worker for workers in self._idle.values() for worker in workers]
         if idle:
@@ -196,6 +191,6 @@ class WorkerPool:
     def _clean_up(self, worker: WorkerHandle) -> None:
         if worker not in self._all:
             return
-        self._provisions.release(self._all.pop(worker))
+        self.provisions.release(self._all.pop(worker))
         self._idle = {key: workers for key, workers in self._idle.items() if workers}
-        self._folders.remove(worker.workdir)
+        self.folders.remove(worker.workdir)

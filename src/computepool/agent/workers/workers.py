@@ -24,8 +24,9 @@ from computepool.agent.config import MIB
 from computepool.agent.execution.attempt_result import is_full
 from computepool.agent.execution.specs import WorkerKey
 from computepool.agent.network.egress import EgressProxy
-from computepool.agent.sandbox.base import Exit, Process, ProcessUsage, Status
+from computepool.agent.sandbox.base import Exit, Status
 from computepool.agent.sandbox.scratch import stage
+from computepool.agent.sandbox.supervise import Process
 from computepool.agent.workers.worker import (
     CALL_FILE,
     FRAME_MAX,
@@ -56,10 +57,8 @@ _IN_THE_WAY = (FileExistsError, FileNotFoundError, NotADirectoryError, Permissio
 #: How long a worker may take to end after its channel was closed, before that was a function's doing. A busy machine
 #: takes seconds to end one, and a false accusation would hide how the job ended.
 _SILENT_S = 10.0
-_NOT_TAKEN = Exit(status=Status.CANCELLED, code=-1, usage=ProcessUsage())
-_VANISHED = Exit(
-    status=Status.SANDBOX_ERROR, code=-1, usage=ProcessUsage(), detail="the worker could not be killed"
-)
+_NOT_TAKEN = Exit(Status.CANCELLED, -1)
+_VANISHED = Exit(Status.SANDBOX_ERROR, -1, "the worker could not be killed")
 
 
 class OnOutput(Protocol):

@@ -9,13 +9,16 @@ import typer
 from computepool.cli import output
 from computepool.cli.options import Json, Limit, open_pool
 from computepool.cli.references import AccountName, OfAccount
+from computepool.core.money.money import format_credits, parse_credits
 from computepool.protocol.local_address import is_loopback
+from computepool.sdk.client.sizes import byte_count, seconds
+from computepool.sdk.clock import now_ms
 
 if TYPE_CHECKING:
     from computepool.protocol.accounts import AccountView, KeyView
 
-keys = typer.Typer(no_args_is_help=True, help="Manage API keys for programs and other machines.")
-accounts = typer.Typer(no_args_is_help=True, help="Manage accounts (admin only).")
+keys = typer.Typer(no_args_is_help=True)
+accounts = typer.Typer(no_args_is_help=True)
 
 
 @keys.command("list")
@@ -53,8 +56,6 @@ def list_keys(
 
 
 def _state(key: KeyView) -> str:
-    from computepool.cli.clock import now_ms
-
     if key.revoked_at_ms:
         return "revoked"
     return "expired" if key.expires_at_ms is not None and key.expires_at_ms <= now_ms() else "active"
@@ -91,8 +92,6 @@ def create_key(
       pool keys create ci --scope submit --expires 30d
       COMPUTEPOOL_KEY=$(pool keys create nightly) python nightly.py
     """
-    from computepool.sdk.client.sizes import seconds
-
     expires_in_s = None if expires is None else seconds(expires, what="expires")
     pool = open_pool()
     made = pool.keys.create(name, expires_in=expires_in_s, account_id=account, scopes=scope or None)
@@ -118,8 +117,6 @@ def rotate_key(
       pool keys rotate 5f2c9a7e11d04b7a
       pool keys rotate 5f2c9a7e11d04b7a --overlap 1h --expires 90d
     """
-    from computepool.sdk.client.sizes import seconds
-
     overlap_s = seconds(overlap, what="overlap")
     expires_in_s = None if expires is None else seconds(expires, what="expires")
     made = open_pool().keys.rotate(key_id, overlap=overlap_s, expires_in=expires_in_s)
@@ -180,7 +177,7 @@ def list_accounts(*, limit: Limit = 100, json: Json = False) -> None:
 
 
 def _submitter_reputation(account: AccountView) -> str:
-    known = account.conduct
+    known = account.submitter_reputation
     if known is None or known.changed_at_ms is None:
         return ""
     return f"{known.score:.2f} ({known.completed} done, {known.harmful} stopped at a limit)"
@@ -205,9 +202,11 @@ def set_roles(
     if json:
         output.print_json(found)
     elif found.approval_id:
-        output.say(f"{found.approval_id} needs approval by a second administrator: pool approvals list")
+        output.write_line(
+            f"{found.approval_id} needs approval by a second administrator: pool approvals list"
+        )
     else:
-        output.say(f"{found.name}: {', '.join(found.roles)}")
+        output.write_line(f"{found.name}: {', '.join(found.roles)}")
 
 
 @accounts.command("link")
@@ -223,7 +222,7 @@ def make_link(account: AccountName, *, json: Json = False) -> None:
     if json:
         output.print_json(made)
         return
-    output.say(made.link)
+    output.write_line(made.link)
     output.note(f"It works once and expires at {output.moment(made.expires_at_ms)}.")
     if is_loopback(made.link):
         output.note(
@@ -258,9 +257,6 @@ def set_quota(
       pool accounts quota ann --files 50GB --keep 30d
       pool accounts quota ann --clear
     """
-    from computepool.core.money.money import parse_credits
-    from computepool.sdk.client.sizes import byte_count, seconds
-
     pool = open_pool()
     named = {
         "jobs_open_max": jobs,
@@ -282,8 +278,6 @@ _QUOTAS = ("jobs_open_max", "spend_per_day_max", "artifact_bytes_max", "artifact
 
 
 def _quotas(account: AccountView) -> str:
-    from computepool.core.money.money import format_credits
-
     jobs, spend, files, keep_s = (getattr(account, name) for name in _QUOTAS)
     most = "hub default" if jobs is None else f"{jobs:,}"
     cost = "hub default" if spend is None else format_credits(spend)
@@ -310,7 +304,7 @@ def create_account(
     if json:
         output.print_json(made)
         return
-    output.say(made.id)
+    output.write_line(made.id)
     output.note(f"Created {made.name} ({', '.join(made.roles)}). Next: pool accounts link {made.name}")
     if made.approval_id:
         output.note(

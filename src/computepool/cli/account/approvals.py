@@ -12,7 +12,7 @@ from computepool.cli.options import Json, open_pool
 if TYPE_CHECKING:
     from computepool.protocol.accounts import ApprovalView
 
-app = typer.Typer(no_args_is_help=True, help="Requests that need a second administrator (admin only).")
+app = typer.Typer(no_args_is_help=True)
 _ApprovalId = Annotated[str, typer.Argument(metavar="ID", help="From `pool approvals list`.")]
 
 
@@ -32,8 +32,8 @@ def list_approvals(*, json: Json = False) -> None:
             one.id,
             one.kind,
             one.summary,
-            one.asked_by,
-            output.ago(one.asked_at_ms),
+            one.requested_by,
+            output.ago(one.requested_at_ms),
             "yes" if one.can_approve else "no",
         )
         for one in found
@@ -54,7 +54,7 @@ def approve(approval_id: _ApprovalId, *, json: Json = False) -> None:
     pool = open_pool()
     if approval_id.startswith("payout_"):
         payout = pool.payouts.approve(approval_id)
-        output.print_json(payout) if json else output.say(f"{payout.id}: {payout.status}")
+        output.print_json(payout) if json else output.write_line(f"{payout.id}: {payout.status}")
         return
     _show(pool.approvals.approve(approval_id), json=json)
 

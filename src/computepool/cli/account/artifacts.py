@@ -13,13 +13,15 @@ import typer
 from computepool.cli import output
 from computepool.cli.options import Json, Limit, open_pool
 from computepool.cli.references import OfJob
+from computepool.core.errors import BadRequest, NotFound
 from computepool.core.plaintext import printable
+from computepool.sdk.client.sizes import seconds
 
 if TYPE_CHECKING:
     from computepool.protocol.artifacts import ArtifactRef, StorageView
     from computepool.sdk.files.artifacts import Seen
 
-app = typer.Typer(no_args_is_help=True, help="Manage files at the hub: inputs, outputs and results.")
+app = typer.Typer(no_args_is_help=True)
 Digest = Annotated[
     str, typer.Argument(metavar="DIGEST", help="SHA-256 digest, or a unique prefix of one of yours.")
 ]
@@ -31,12 +33,7 @@ _DIGEST_CHARS = 64
 
 
 @app.command("list")
-def list_artifacts(
-    *,
-    job: OfJob = None,
-    limit: Limit = 30,
-    json: Json = False,
-) -> None:
+def list_artifacts(*, job: OfJob = None, limit: Limit = 30, json: Json = False) -> None:
     """List files at the hub, newest first, and how much of your quota is used.
 
     \b
@@ -126,8 +123,6 @@ def keep(
       pool artifacts keep 3f786850e387 --for 365d
       pool artifacts keep 3f786850e387 --release
     """
-    from computepool.sdk.client.sizes import seconds
-
     pool = open_pool()
     full = _find(digest)[0]
     if release:
@@ -138,9 +133,9 @@ def keep(
     if json:
         output.print_json({"released": full} if found is None else found)
     elif found is None:
-        output.say(f"released {full[:12]}")
+        output.write_line(f"released {full[:12]}")
     else:
-        output.say(f"{full[:12]} is kept until {_until(found.kept_until_ms, found.refs)}")
+        output.write_line(f"{full[:12]} is kept until {_until(found.kept_until_ms, found.refs)}")
 
 
 @app.command()
@@ -201,8 +196,6 @@ def put(
 
 
 def _retry_for(timeout: str) -> float:
-    from computepool.sdk.client.sizes import seconds
-
     return seconds(timeout, what="--timeout")
 
 
@@ -235,8 +228,6 @@ def rm(digests: Annotated[list[str], typer.Argument(metavar="DIGEST…")], *, js
 
 def _find(digest: str) -> tuple[str, str]:
     """The whole digest and the file's name."""
-    from computepool.core.errors import BadRequest, NotFound
-
     if len(digest) > _DIGEST_CHARS or not set(digest) <= set("0123456789abcdef"):
         raise BadRequest(
             f"{digest!r} is not a SHA-256 digest or a prefix of one (64 characters, 0-9 and a-f)."

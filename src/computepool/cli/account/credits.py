@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from computepool.cli import output
-from computepool.cli.clock import now_ms
 from computepool.cli.options import Json, Limit, open_pool
 from computepool.cli.references import JobId, OfAccount, OfJob
+from computepool.core.errors import BadRequest
 from computepool.core.money.money import format_credits
+from computepool.sdk.client.sizes import seconds
+from computepool.sdk.clock import now_ms
 
 if TYPE_CHECKING:
     from computepool.protocol.money.credits import CreditsView, Entry, Leader
@@ -34,7 +36,7 @@ _KINDS = (
 
 @app.callback(invoke_without_command=True)
 def balance(ctx: typer.Context, *, json: Json = False) -> None:
-    """Show your balance: available, held for unfinished jobs, and earned but not yet matured.
+    """Show your balance: available, held for unfinished jobs, and earned but not matured.
 
     \b
     Examples:
@@ -126,14 +128,14 @@ def _entry(entry: Entry) -> tuple[output.Cell, ...]:
         output.moment(entry.at_ms),
         entry.kind,
         format_credits(entry.amount),
-        _signed(entry.available_change),
+        _with_sign(entry.available_change),
         entry.source,
         entry.target,
         entry.text,
     )
 
 
-def _signed(amount: int) -> str:
+def _with_sign(amount: int) -> str:
     return f"+{format_credits(amount)}" if amount > 0 else format_credits(amount) if amount else ""
 
 
@@ -174,9 +176,6 @@ def _moment(text: str | None, *, what: str) -> int | None:
         return None
     from datetime import datetime
 
-    from computepool.core.errors import BadRequest
-    from computepool.sdk.client.sizes import seconds
-
     try:
         return max(0, now_ms() - round(seconds(text.removesuffix("ago"), what=what) * 1000))
     except BadRequest:
@@ -190,11 +189,7 @@ def _moment(text: str | None, *, what: str) -> int | None:
 
 
 @app.command()
-def why(
-    job_id: JobId,
-    *,
-    json: Json = False,
-) -> None:
+def why(job_id: JobId, *, json: Json = False) -> None:
     """Explain what a job cost, or what you were paid for it: every factor and every transfer.
 
     \b
@@ -205,7 +200,7 @@ def why(
     if json:
         output.print_json(cost)
         return
-    output.say(cost.sentence)
+    output.write_line(cost.sentence)
     output.print_table(("", ""), [(line.label, line.text) for line in cost.lines], empty="")
 
 
@@ -261,7 +256,9 @@ def give(
     """
     given = open_pool().credits.give(account, amount, note=note, paid_in=paid_in)
     if given.approval_id and not json:
-        output.say(f"{given.approval_id} needs approval by a second administrator: pool approvals list")
+        output.write_line(
+            f"{given.approval_id} needs approval by a second administrator: pool approvals list"
+        )
         return
     output.show(
         given,

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from computepool.cli import output
-from computepool.cli.clock import now_ms
 from computepool.cli.options import Json, open_pool
 from computepool.cli.references import OfAccount, OfGroup, OfJob, OfNode
+from computepool.sdk.client.sizes import seconds
+from computepool.sdk.clock import now_ms
 
 if TYPE_CHECKING:
     from computepool.protocol.accounts import EventView
@@ -59,20 +60,18 @@ def events(
       pool events --search "out of memory" --since 7d
       pool events -f --json
     """
-    from computepool.sdk.client.sizes import seconds
-
     if newest is None:
         newest = limit is not None and not (follow or after)
     if newest and (follow or after):
         raise typer.BadParameter("cannot be combined with --follow or --after.", param_hint="--newest")
     pool = open_pool(retry_for=300 if follow else 3)
-    wanted = {
+    filters = {
         "action": action, "q": search, "actor": actor, "account_id": account, "job_id": job, "node_id": node,
         "group_id": group, "since_ms": None if since is None else now_ms() - round(seconds(since, what="--since") * 1000),
     }  # fmt: skip
     try:
-        for event in pool.events(follow=follow, newest=newest, after=after, limit=limit, **wanted):
-            output.say(event.model_dump_json() if json else _line(event))
+        for event in pool.events(follow=follow, newest=newest, after=after, limit=limit, **filters):
+            output.write_line(event.model_dump_json() if json else _line(event))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from computepool.cli import output
-from computepool.cli.clock import now_ms
 from computepool.cli.options import Json, open_pool
-from computepool.core.money.money import format_credits, round_down, round_up
+from computepool.core.money.money import format_credits, parse_credits, round_down, round_up
 from computepool.core.words import counted
+from computepool.sdk.client.sizes import seconds
+from computepool.sdk.clock import now_ms
 
 if TYPE_CHECKING:
     from computepool.protocol.money.market import FloorView, NodeEarnings, ZoneMarket
@@ -75,10 +76,10 @@ def _zone(zone: ZoneMarket) -> tuple[output.Cell, ...]:
 def _depth(zone: ZoneMarket) -> Iterable[tuple[output.Cell, ...]]:
     """As in an order book: who pays most first, then what is offered, from the cheapest on."""
     name = _name(zone.tier, zone.region)
-    for wanted in zone.ceilings:
-        price = "any" if wanted.price is None else format_credits(wanted.price)
-        paying = wanted.price is None or wanted.price >= zone.spot
-        yield name, "wanted", price, _units(wanted.units), "" if paying else "waiting for a lower price"
+    for level in zone.ceilings:
+        price = "any" if level.price is None else format_credits(level.price)
+        paying = level.price is None or level.price >= zone.spot
+        yield name, "demand", price, _units(level.units), "" if paying else "waiting for a lower price"
     yield name, "spot", _price(zone.spot), "", f"{zone.utilisation_ppm // 10_000} % used"
     for offered in zone.floors:
         note = f"{format_credits(offered.floor)} after the fee" if offered.floor else "no minimum price set"
@@ -104,8 +105,6 @@ def history(
       pool market history --tier rtx-4090 --region eu --since 7d --step 6h
       pool market history --region in --json
     """
-    from computepool.sdk.client.sizes import seconds
-
     length_ms = max(1, round(seconds(since, what="since") * 1000))
     step_ms = -(-length_ms // _ROWS) if step is None else max(1, round(seconds(step, what="step") * 1000))
     begin_ms = max(0, now_ms() - length_ms)
@@ -181,8 +180,6 @@ def _show_node_floor(node: str, *, json: bool) -> None:
 
 
 def _set_floor(node: str | None, price: str | None, *, default: str | None, clear: bool) -> FloorView:
-    from computepool.core.money.money import parse_credits
-
     if sum((price is not None, default is not None, clear)) > 1 or (node is not None and default is not None):
         raise typer.BadParameter("Use one of: NODE, NODE PRICE, NODE --clear, --default PRICE, or --clear.")
     pool = open_pool()

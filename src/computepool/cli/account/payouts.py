@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from computepool.cli import output
-from computepool.cli.confirmation import Yes, confirm
-from computepool.cli.options import Json, Limit, open_pool
+from computepool.cli.options import Json, Limit, Yes, confirm, open_pool
 from computepool.core.money.money import format_credits, parse_credits
 
 if TYPE_CHECKING:
@@ -96,11 +95,11 @@ def request_payout(
       pool payouts request 12000 --bank 50100123456789 --ifsc HDFC0000123 --name "Asha Rao"
     """
     target = _target(upi=upi, bank=bank, ifsc=ifsc, name=name)
-    wanted = parse_credits(amount, field="amount")
+    requested = parse_credits(amount, field="amount")
     pool = open_pool()
     if not yes:
         to = upi or f"{name}, account {bank} at {ifsc}"
-        _confirm_request(wanted, to=to, available=pool.payouts.available().available)
+        _confirm_request(requested, to=to, available=pool.payouts.available().available)
     _show(pool.payouts.request(amount.strip(), **target), json=json)
 
 

@@ -10,7 +10,9 @@ import typer
 
 from computepool.cli import output
 from computepool.cli.options import Json, open_pool
+from computepool.core.errors import BadRequest
 from computepool.core.money.money import format_credits
+from computepool.sdk.client.amounts import microcredits
 
 if TYPE_CHECKING:
     from computepool.protocol.money.credits import PriceTableView
@@ -139,7 +141,6 @@ def _editable(table: PriceTableView) -> dict[str, Any]:
 
 def _from_file(file: Path) -> dict[str, Any]:
     """A table that was shown knows its version; a new one is made from that."""
-    from computepool.core.errors import BadRequest
     from computepool.sdk.jobs.options import readable_file
 
     try:
@@ -176,8 +177,6 @@ def _ppm(text: str) -> int:
 
 
 def _credits(text: str, *, what: str) -> int:
-    from computepool.sdk.client.amounts import microcredits
-
     return microcredits(text, what=what)
 
 

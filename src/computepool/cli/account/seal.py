@@ -9,8 +9,10 @@ import typer
 
 from computepool.cli import output
 from computepool.cli.options import Json, ask_passphrase
+from computepool.core.errors import BadRequest
+from computepool.sdk.files import sealing
 
-app = typer.Typer(no_args_is_help=True, help="Encrypt job results to a key that only you hold.")
+app = typer.Typer(no_args_is_help=True)
 
 
 def fingerprint(public: str) -> str:
@@ -39,8 +41,6 @@ def init(
       pool seal init --passphrase --always
       pool seal export > my-seal-keys.json
     """
-    from computepool.sdk.files import sealing
-
     words = typer.prompt("Passphrase", hide_input=True, confirmation_prompt=True) if passphrase else ""
     made = sealing.init(passphrase=words, replace_current=replace, always=True if always else None)
     output.show(
@@ -59,8 +59,6 @@ def show(*, json: Json = False) -> None:
     Examples:
       pool seal show
     """
-    from computepool.sdk.files import sealing
-
     file = sealing.load()
     if json:
         keys = [
@@ -79,20 +77,18 @@ def show(*, json: Json = False) -> None:
 
 
 @app.command("always")
-def always(wanted: Annotated[str, typer.Argument(metavar="on|off")], *, json: Json = False) -> None:
+def always(setting: Annotated[str, typer.Argument(metavar="on|off")], *, json: Json = False) -> None:
     """Choose whether jobs are sealed by default, or only with --seal.
 
     \b
     Examples:
       pool seal always on
     """
-    from computepool.sdk.files import sealing
-
-    if wanted not in ("on", "off"):
+    if setting not in ("on", "off"):
         raise typer.BadParameter("use on or off.")
-    sealing.set_always(wanted == "on")
+    sealing.set_always(setting == "on")
     if json:
-        output.print_json({"always": wanted == "on"})
+        output.print_json({"always": setting == "on"})
 
 
 @app.command("export")
@@ -103,13 +99,10 @@ def export(*, json: Json = False) -> None:
     Examples:
       pool seal export > my-seal-keys.json
     """
-    from computepool.core.errors import BadRequest
-    from computepool.sdk.files import sealing
-
     file = sealing.load()
     if not file.keys:
         raise BadRequest("There is no key to export. Create one: pool seal init")
-    output.say(sealing.as_json(file).rstrip())
+    output.write_line(sealing.as_json(file).rstrip())
 
 
 @app.command("import")
@@ -124,7 +117,6 @@ def import_keys(
     Examples:
       pool seal import my-seal-keys.json
     """
-    from computepool.sdk.files import sealing
     from computepool.sdk.jobs.options import readable_file
 
     kept = sealing.add(readable_file(file).read_text())
@@ -154,7 +146,6 @@ def open_files(
       pool seal open model.bin --out model.plain
       pool seal open home/*/files/* --in-place
     """
-    from computepool.sdk.files import sealing
     from computepool.sdk.jobs.options import readable_file
 
     sealing.ask_passphrase[:] = [ask_passphrase]
@@ -165,10 +156,10 @@ def open_files(
         source = readable_file(file)
         target = source if out is None else out / source.name if out.is_dir() or len(files) > 1 else out
         target.parent.mkdir(parents=True, exist_ok=True)
-        said = sealing.open_file(source, target)
-        opened.append({"file": str(source), "opened": str(target), "was": said})
+        about = sealing.open_file(source, target)
+        opened.append({"file": str(source), "opened": str(target), "was": about})
         if not json:
-            output.note(f"{source.name} was {said}")
-            output.say(str(target))
+            output.note(f"{source.name} was {about}")
+            output.write_line(str(target))
     if json:
         output.print_json(opened)

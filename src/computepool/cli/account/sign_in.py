@@ -10,6 +10,7 @@ import typer
 
 from computepool.cli import output
 from computepool.cli.options import RETRY_FOR_S, Json, open_pool
+from computepool.sdk.client.config import Config, hub_url, load_config, save_config
 
 if TYPE_CHECKING:
     from computepool.protocol.accounts import AccountView
@@ -30,8 +31,6 @@ def login(
       pool login pool.example:8000 --code …
       pool login pool.example:8000 --key - < key.txt
     """
-    from computepool.sdk.client.config import Config, hub_url, load_config, save_config
-
     address, linked = (load_config().hub, None) if url is None else _split(url)
     address = hub_url(address)
     code = code or linked
@@ -62,8 +61,6 @@ def logout(
       pool logout
       pool logout --everywhere
     """
-    from computepool.sdk.client.config import Config, load_config, save_config
-
     hub = load_config().hub
     if everywhere:
         open_pool().keys.revoke_all(keep_this=False)

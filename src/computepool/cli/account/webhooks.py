@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from computepool.cli import output
-from computepool.cli.clock import now_ms
 from computepool.cli.options import Json, open_pool
+from computepool.core.errors import BadRequest
+from computepool.sdk.clock import now_ms
 
-app = typer.Typer(no_args_is_help=True, help="Send notifications to a URL when groups or jobs finish.")
+app = typer.Typer(no_args_is_help=True)
 _Id = Annotated[str, typer.Argument(metavar="ID", help="From `pool webhooks list`.")]
 
 
@@ -20,8 +21,7 @@ def add(
     url: Annotated[str, typer.Argument(metavar="URL", help="URL that receives messages as HTTPS POST.")],
     *,
     event: Annotated[
-        list[str] | None,
-        typer.Option(help="group.complete, group.home or job.finished; repeatable."),
+        list[str] | None, typer.Option(help="group.complete, group.home or job.finished; repeatable.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -42,15 +42,14 @@ def add(
     if json:
         output.print_json(made)
         return
-    output.say(f"{made.id}: {', '.join(made.events)} to {made.url}")
-    output.say(f"Secret (shown only once): {made.secret}")
+    output.write_line(f"{made.id}: {', '.join(made.events)} to {made.url}")
+    output.write_line(f"Secret (shown only once): {made.secret}")
     output.note(f"Test it: pool webhooks test {made.id}")
 
 
 def _check_events(names: Sequence[str]) -> None:
     from difflib import get_close_matches
 
-    from computepool.core.errors import BadRequest
     from computepool.protocol.webhooks import EVENTS
 
     for name in names:
@@ -95,7 +94,9 @@ def remove(webhook_id: _Id, *, json: Json = False) -> None:
       pool webhooks rm hook_01h…
     """
     open_pool().webhooks.remove(webhook_id)
-    output.print_json({"id": webhook_id, "removed": True}) if json else output.say(f"{webhook_id}: removed")
+    output.print_json({"id": webhook_id, "removed": True}) if json else output.write_line(
+        f"{webhook_id}: removed"
+    )
 
 
 @app.command("enable")
@@ -107,7 +108,7 @@ def enable(webhook_id: _Id, *, json: Json = False) -> None:
       pool webhooks enable hook_01h…
     """
     found = open_pool().webhooks.enable(webhook_id)
-    output.print_json(found) if json else output.say(f"{found.id}: {_health(found)}")
+    output.print_json(found) if json else output.write_line(f"{found.id}: {_health(found)}")
 
 
 @app.command("test")

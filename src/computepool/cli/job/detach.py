@@ -8,13 +8,12 @@ from contextlib import contextmanager
 import typer
 
 from computepool.cli import output
+from computepool.sdk.errors import HubUnreachable
 
 
 @contextmanager
 def goes_on(words: str) -> Iterator[None]:
     """Print `words` if the wait inside ends by Ctrl-C, or because the hub stays unreachable."""
-    from computepool.sdk.errors import HubUnreachable
-
     try:
         yield
     except KeyboardInterrupt:

@@ -21,7 +21,7 @@ from rich.progress import (
 from rich.text import Text
 
 from computepool.cli import output
-from computepool.core.jobs.lifecycle import TERMINAL, JobState
+from computepool.core.jobs.lifecycle import TERMINAL, JobState, Reason
 from computepool.core.money.money import format_credits
 from computepool.core.plaintext import printable
 from computepool.sdk.client.waiting import WaitNotice, job_reason
@@ -43,7 +43,7 @@ class Screen(Protocol):
 
     def write(self, chunk: LogChunk) -> None: ...
 
-    def say(self, text: str) -> None: ...
+    def notify(self, text: str) -> None: ...
 
     def close(self) -> None: ...
 
@@ -51,9 +51,9 @@ class Screen(Protocol):
 def follow(pool: Pool, job_id: str, *, warning: str = "") -> JobDetail:
     """Until the job is over and all it printed is on the screen. `warning`: why no node can run it."""
     screen: Screen = _LiveScreen() if sys.stdout.isatty() else _PlainScreen()
-    notice = WaitNotice(partial(job_reason, pool.transport, job_id), say=screen.say)
+    notice = WaitNotice(partial(job_reason, pool.transport, job_id), write=screen.notify)
     if warning:
-        notice.tell(f"{job_id}: {warning}")
+        notice.notify(f"{job_id}: {warning}")
     try:
         job = pool.jobs.get(job_id)
         cursor = 0
@@ -131,8 +131,9 @@ def sentence(job: JobDetail) -> str:
         took = "" if job.started_at_ms is None or job.finished_at_ms is None else (
             f" after {output.span(job.finished_at_ms - job.started_at_ms)}"
         )  # fmt: skip
-        code = "" if job.exit_code in (None, 0) else f", exit code {job.exit_code}"
-        why = f": {job.reason.replace('_', ' ')}{code}"
+        words = [] if job.reason is Reason.EXIT_NONZERO and job.exit_code else [job.reason.replace("_", " ")]
+        words += [f"exit code {job.exit_code}"] if job.exit_code else []
+        why = f": {', '.join(words)}"
         if job.state is JobState.SUCCEEDED:  # "done, but not confirmed: …"
             why = job.status.removeprefix(DONE) if job.status.startswith(DONE) else ""
         return f"{job.state}{where}{took}{why}"
@@ -143,18 +144,18 @@ class _PlainScreen:
     """The job's own output goes where it would go here; all else goes to stderr, so that pipes stay clean."""
 
     def __init__(self) -> None:
-        self._said = ""
+        self._shown = ""
 
     def show(self, job: JobDetail) -> None:
         text = sentence(job)
-        if text != self._said:
-            self._said = text
+        if text != self._shown:
+            self._shown = text
             output.note(f"{job.id} {text}")
 
     def write(self, chunk: LogChunk) -> None:
         output.write_log(chunk.text, stderr=chunk.stream == "stderr")
 
-    def say(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         output.note(text)
 
     def close(self) -> None:
@@ -185,7 +186,7 @@ class _LiveScreen:
         if newline:
             self._print(whole, chunk.stream)
 
-    def say(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         self._console.print(Text(printable(text), style="yellow"), soft_wrap=True)
 
     def close(self) -> None:

@@ -17,14 +17,14 @@ from computepool.cli import output
 from computepool.cli.job.detach import goes_on
 from computepool.cli.options import RETRY_FOR_S, Json, Limit, open_pool, pairs
 from computepool.core.words import counted
+from computepool.sdk.client.sizes import seconds
+from computepool.sdk.errors import BadRequest
 
 if TYPE_CHECKING:
     from computepool.protocol.jobs.groups import GroupItem, GroupSummary, GroupView
     from computepool.sdk import Collector
 
-app = typer.Typer(
-    no_args_is_help=True, help="Manage groups: what each expects, what arrived, and where results go."
-)
+app = typer.Typer(no_args_is_help=True)
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="Group: name, ID, unique ID prefix, or `last`.")]
 #: While somebody waits, a restart of the hub is waited out.
 _RETRY_S = 300.0
@@ -127,10 +127,6 @@ def show_summary(found: GroupSummary, *, json: bool) -> None:
     _print_items("DONE", found.results.items, more=found.results.next is not None)
 
 
-def _count_words(items: int, files: int) -> str:
-    return f"{counted(items, 'item')}, {counted(files, 'file')}"
-
-
 def _print_items(title: str, items: Sequence[GroupItem], *, more: bool) -> None:
     if not items:
         return
@@ -154,8 +150,7 @@ def drain(
     group: Group,
     *,
     timeout: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Maximum wait: 90, 10m, 2h. Default: no limit."),
+        str | None, typer.Option(metavar="TIME", help="Maximum wait: 90, 10m, 2h. Default: no limit.")
     ] = None,
     notify: Annotated[
         bool, typer.Option("--notify", help="Show a desktop or terminal notification when it completes.")
@@ -172,8 +167,6 @@ def drain(
       pool group drain sweep --timeout 2h --notify
     """
     from computepool.sdk.classes.collector import DrainTimeout
-    from computepool.sdk.client.sizes import seconds
-    from computepool.sdk.errors import BadRequest
     from computepool.sdk.jobs.progress_bar import Bar
 
     limit_s = math.inf if timeout is None else seconds(timeout, what="--timeout")
@@ -226,13 +219,13 @@ def messages(
     """
     pool = open_pool(retry_for=_RETRY_S if follow else RETRY_FOR_S)
     collector = pool.groups.collector(group)
-    for told in pool.groups.messages(collector.group_id, follow=follow, after=after):
+    for message in pool.groups.messages(collector.group_id, follow=follow, after=after):
         if json:
-            output.say(told.model_dump_json())
+            output.write_line(message.model_dump_json())
         else:
-            who = told.key or told.job_id
-            output.say(
-                f"{told.number}  {output.moment(told.at_ms)}  {who}  attempt {told.attempt}  {told.value}"
+            who = message.key or message.job_id
+            output.write_line(
+                f"{message.number}  {output.moment(message.at_ms)}  {who}  attempt {message.attempt}  {message.value}"
             )
         sys.stdout.flush()
 
@@ -260,23 +253,23 @@ def register(
       pool group register sweep seed-1 seed-2 --meta stage=first
       seq 1 1000 | pool group register sweep --file -
     """
-    from computepool.sdk.errors import BadRequest
-
-    wanted = list(keys or ())
+    requested = list(keys or ())
     if file is not None:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-        wanted += [line.strip() for line in text.split("\n") if line.strip()]
-    if not wanted:
+        requested += [line.strip() for line in text.split("\n") if line.strip()]
+    if not requested:
         raise BadRequest("Specify keys, or a file with --file: pool group register GROUP KEY…")
     pool = open_pool()
     collector = pool.groups.collector(pool.groups.find_or_create(group))
     words: dict[str, Any] | None = dict(pairs(meta, what="--meta")) or None
-    added = collector.register_jobs(dict.fromkeys(wanted, words))
+    added = collector.register_jobs(dict.fromkeys(requested, words))
     if json:
-        output.print_json({"group_id": collector.group_id, "added": added, "known": len(set(wanted)) - added})
+        output.print_json(
+            {"group_id": collector.group_id, "added": added, "known": len(set(requested)) - added}
+        )
         return
-    output.say(collector.group_id)
-    known = len(set(wanted)) - added
+    output.write_line(collector.group_id)
+    known = len(set(requested)) - added
     were = "was" if known == 1 else "were"
     output.note(f"{counted(added, 'new key')}, {known} {were} already registered.")
 
@@ -296,7 +289,7 @@ def result(
       pool group result sweep seed-1 0.93
       pool group result sweep seed-2 '{"loss": 0.1, "epochs": 3}'
     """
-    _say_reported(key, _collector(group).job_result(key, _value(value)), json=json)
+    _print_reported(key, _collector(group).job_result(key, _value(value)), json=json)
 
 
 def _value(text: str | None) -> object:
@@ -322,14 +315,14 @@ def failure(
     Examples:
       pool group failure sweep seed-3 "the simulator has no licence here"
     """
-    _say_reported(key, _collector(group).job_failure(key, error), json=json)
+    _print_reported(key, _collector(group).job_failure(key, error), json=json)
 
 
-def _say_reported(key: str, stands: bool, *, json: bool) -> None:
+def _print_reported(key: str, stands: bool, *, json: bool) -> None:
     if json:
         output.print_json({"key": key, "accepted": stands})
     elif stands:
-        output.say(f"{key} reported")
+        output.write_line(f"{key} reported")
     else:
         output.note(f"{key} was already reported, or has a job. This report was counted as a duplicate.")
     if not stands:
@@ -360,7 +353,7 @@ def return_home(
       pool group return-home sweep
       pool group return-home sweep --off
     """
-    view = _collector(group).return_home(home, wanted=not off)
+    view = _collector(group).return_home(home, enabled=not off)
     output.show(
         view, view.home.sentence if view.home.state != "off" else "Results stay at the hub.", json=json
     )
@@ -405,12 +398,13 @@ def fetch(
             }
         )
         return
-    output.say(str(found.folder))
+    output.write_line(str(found.folder))
     pending, lost = found.summary.pending, len(found.missing)
     are = "is" if pending == 1 else "are"
     later = "" if found.summary.complete else f" {pending} {are} pending; run this again later."
     gone = f" {lost} file{' is' if lost == 1 else 's are'} no longer at the hub." if lost else ""
-    output.note(f"{_count_words(found.items, found.files)}, {output.size(found.bytes)}.{later}{gone}")
+    brought = f"{counted(found.items, 'item')}, {counted(found.files, 'file')}"
+    output.note(f"{brought}, {output.size(found.bytes)}.{later}{gone}")
 
 
 @app.command()
@@ -429,4 +423,4 @@ def cancel(group: Group, *, json: Json = False) -> None:
     else:
         counts = ", ".join(f"{count} {state}" for state, count in view.counts.items() if count)
         over = " was already complete:" if before.complete else ""
-        output.say(f"{view.id}{over} {counts or 'empty'}")
+        output.write_line(f"{view.id}{over} {counts or 'empty'}")

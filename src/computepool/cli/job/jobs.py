@@ -4,30 +4,40 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from computepool.cli import output
-from computepool.cli.clock import now_ms
 from computepool.cli.job.detach import goes_on
+from computepool.cli.lazy import lazy_group
 from computepool.cli.options import Json, Limit, open_pool
 from computepool.cli.references import JobId, JobIds, OfGroup, OfNode
+from computepool.core.errors import Conflict
+from computepool.core.jobs.lifecycle import JobKind, JobState
+from computepool.core.money.money import format_credits
 from computepool.core.words import counted
+from computepool.protocol.sealing import ERROR, TEXT_PREFIX, About
+from computepool.sdk.client.paging import rows
+from computepool.sdk.client.sizes import seconds
+from computepool.sdk.clock import now_ms
+from computepool.sdk.errors import job_error
 
 if TYPE_CHECKING:
-    from computepool.protocol.jobs.jobs import (
-        CheckpointView,
-        CorrectedResult,
-        JobDetail,
-        JobView,
-        Usage,
-        WhyView,
-    )
+    from computepool.protocol.jobs.jobs import CheckpointView, CorrectedResult, JobDetail, Usage, WhyView
 
 #: What the node keeps beside the job's files, such as how much was printed.
 _OWN_FILES = ".computepool-"
-app = typer.Typer(no_args_is_help=True, help="List, follow, explain and cancel jobs.")
+_SIZES = {"ram_mb": "RAM", "vram_mb": "VRAM", "disk_mb": "disk"}
+
+_COMMANDS = """
+    receipt  job.verify:receipt  Download the signed receipt of a paid job.
+    groups   job.groups:groups   List groups, newest first, with progress, failures and delivery state.
+    queue    job.queue:queue     Show what each node is running, on which CPUs, and which jobs are waiting.
+    hosts    job.queue:hosts     Preview which nodes would take such a job, in order, and why the others would not.
+    usage    job.mesh:usage      Show resource use of each attempt over time: CPU, memory, processes, and GPUs.
+"""
+app = typer.Typer(cls=lazy_group(_COMMANDS), no_args_is_help=True)
 
 
 @app.command("list")
@@ -58,23 +68,18 @@ def list_jobs(
       pool jobs list --state failed --limit 100
       pool jobs list --group grp_01h… --json
     """
-    from computepool.core.jobs.lifecycle import JobKind, JobState
-    from computepool.sdk.client.sizes import seconds
-
     if kind is not None and kind not in list(JobKind):
         raise typer.BadParameter(f"one of {', '.join(JobKind)}.", param_hint="--kind")
     if state is not None and state not in list(JobState):
         raise typer.BadParameter(f"one of {', '.join(JobState)}.", param_hint="--state")
-    jobs = open_pool().jobs.list(
-        state=state,
-        group_id=group,
-        limit=limit,
-        q=search,
-        kind=kind,
-        node_id=node,
-        since_ms=None if since is None else now_ms() - round(seconds(since, what="--since") * 1000),
-        all="false" if mine else None,
-    )
+    params = {
+        "state": state, "group_id": group, "q": search, "kind": kind, "node_id": node,
+        "since_ms": None if since is None else now_ms() - round(seconds(since, what="--since") * 1000),
+        "all": "false" if mine else None,
+    }  # fmt: skip
+    jobs = [
+        _unsealed(job) for job in rows(open_pool().transport, "/jobs", "jobs", limit=limit, params=params)
+    ]
     # A narrow terminal leaves out the last ones.
     columns = ("ID", "NAME", "STATE", "NODE", "SUBMITTED", "TOOK", "NOTE", "KIND")
     output.show_table(
@@ -82,19 +87,29 @@ def list_jobs(
     )
 
 
-def _row(job: JobView) -> tuple[output.Cell, ...]:
-    took = None if job.started_at_ms is None else (job.finished_at_ms or now_ms()) - job.started_at_ms
+def _unsealed(job: dict[str, Any]) -> dict[str, Any]:
+    error = job["error"] or ""
+    if not error.startswith(TEXT_PREFIX):
+        return job
+    from computepool.sdk.files.sealing import open_text
+
+    return {**job, "error": open_text(error, About(job["id"], ERROR))}
+
+
+def _row(job: dict[str, Any]) -> tuple[output.Cell, ...]:
+    start_ms, end_ms = job["started_at_ms"], job["finished_at_ms"]
+    took = None if start_ms is None else (end_ms or now_ms()) - start_ms
     return (
-        job.id, job.name, job.state, job.node_name, output.ago(job.created_at_ms), output.span(took), _remark(job),
-        job.kind,
+        job["id"], job["name"], job["state"], job["node_name"], output.ago(job["created_at_ms"]), output.span(took),
+        _remark(job), job["kind"],
     )  # fmt: skip
 
 
-def _remark(job: JobView) -> str:
+def _remark(job: dict[str, Any]) -> str:
     """What its state does not say."""
-    if job.state == "queued" or (job.state == "succeeded" and job.status.startswith("done,")):
-        return job.status
-    return "" if job.reason in ("completed", "started", "placed") else job.reason.replace("_", " ")
+    if job["state"] == "queued" or (job["state"] == "succeeded" and job["status"].startswith("done,")):
+        return str(job["status"])
+    return "" if job["reason"] in ("completed", "started", "placed") else job["reason"].replace("_", " ")
 
 
 @app.command()
@@ -135,7 +150,7 @@ def show(job_id: JobId, *, json: Json = False) -> None:
             ("verified", _verification_words(job)),
             ("sealed to", None if job.spec.seal_to is None else fingerprint(job.spec.seal_to)),
             ("command", " ".join(job.spec.argv)),
-            ("needs", ", ".join(f"{name} {_plain(value)}" for name, value in needs.items())),
+            ("needs", ", ".join(_need(name, value) for name, value in needs.items())),
             ("network", ", ".join(job.spec.net)),
             ("labels", ", ".join(job.spec.labels)),
             ("after", ", ".join(job.after)),
@@ -155,11 +170,13 @@ def show(job_id: JobId, *, json: Json = False) -> None:
         _show_corrected(job.corrected)
 
 
-def _plain(value: object) -> object:
-    """As people write it: `gpu linux`, `site=lab-7`."""
-    if isinstance(value, dict):
-        return " ".join(f"{name}={item}" for name, item in value.items())
-    return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
+def _need(name: str, value: object) -> str:
+    """As people write it: `16 GB RAM`, `tags gpu linux`, `properties site=lab-7`."""
+    if isinstance(value, int) and name in _SIZES:
+        return f"{output.memory(value)} {_SIZES[name]}"
+    words = [f"{key}={item}" for key, item in value.items()] if isinstance(value, dict) else value
+    text = " ".join(map(str, words)) if isinstance(words, list | tuple) else words
+    return f"{name.replace('_', ' ')} {text}"
 
 
 def checkpoint_words(kept: CheckpointView) -> str:
@@ -203,8 +220,6 @@ def _show_corrected(right: CorrectedResult) -> None:
 
 
 def _cost(job: JobDetail) -> str | None:
-    from computepool.core.money.money import format_credits
-
     if job.charge is None:
         return f"at most {format_credits(job.hold)} (on hold)" if job.hold else None
     back = f"; {format_credits(job.taken_back)} refunded later" if job.taken_back else ""
@@ -284,7 +299,7 @@ def cancel(job_ids: JobIds, *, json: Json = False) -> None:
 
 
 @app.command()
-def again(
+def resubmit(
     job_id: JobId,
     *,
     today: Annotated[
@@ -296,10 +311,10 @@ def again(
 
     \b
     Examples:
-      pool jobs again job_01h…
-      pool jobs wait $(pool jobs again job_01h…)
+      pool jobs resubmit job_01h…
+      pool jobs wait $(pool jobs resubmit job_01h…)
     """
-    made = open_pool().jobs.again(job_id, terms="today" if today else "same")
+    made = open_pool().jobs.resubmit(job_id, terms="today" if today else "same")
     output.show(made, made.job_ids[0], json=json)
 
 
@@ -319,16 +334,16 @@ def why(job_id: JobId, *, json: Json = False) -> None:
 
 
 def print_why(answer: WhyView) -> None:
-    output.say(answer.sentence)
+    output.write_line(answer.sentence)
     if answer.ahead:
-        output.say(f"{counted(answer.ahead, 'job is', 'jobs are')} ahead of it.")
+        output.write_line(f"{counted(answer.ahead, 'job is', 'jobs are')} ahead of it.")
     if answer.gates:
-        rows = [(g.gate, g.need, g.failing, g.failing_even_if_idle, g.passing_without) for g in answer.gates]
+        rows = [(g.need, g.failing, g.failing_even_if_idle, g.passing_without) for g in answer.gates]
         output.print_table(
-            ("REQUIREMENT", "VALUE", "NODES FAILING", "EVEN WHEN IDLE", "NODES WITHOUT IT"), rows, empty=""
+            ("REQUIREMENT", "NODES FAILING", "EVEN WHEN IDLE", "NODES WITHOUT IT"), rows, empty=""
         )
     for change in answer.changes:
-        output.say(f"{change.change}: {counted(change.nodes, 'node')} could start it now.")
+        output.write_line(f"{change.change}: {counted(change.nodes, 'node')} could start it now.")
 
 
 @app.command()
@@ -348,15 +363,13 @@ def wait(
       pool jobs wait job_01h… job_02k… --timeout 10m
       pool jobs wait job_01h… --notify
     """
-    from computepool.core.jobs.lifecycle import JobState
-    from computepool.sdk.client.sizes import seconds
-    from computepool.sdk.jobs.notify import notify as tell
+    from computepool.sdk.jobs.notify import notify as show_notification
 
     pool = open_pool(retry_for=300)
     timeout_s = None if timeout is None else seconds(timeout)
     jobs = [pool.jobs.wait(job_id, timeout=timeout_s) for job_id in job_ids]
     if notify:
-        tell(", ".join(f"{job.name}: {job.state.value}" for job in jobs))
+        show_notification(", ".join(f"{job.name}: {job.state.value}" for job in jobs))
     output.show(jobs, "\n".join(f"{job.id} {job.state}" for job in jobs), json=json)
     if any(job.state is not JobState.SUCCEEDED for job in jobs):
         raise typer.Exit(1)
@@ -377,9 +390,7 @@ def result(
       pool jobs result job_01h… --out results
     """
     from computepool.cli.job.follow import save_outputs
-    from computepool.core.errors import Conflict
     from computepool.protocol.jobs.unbundling import answers, key_of
-    from computepool.sdk.errors import job_error
 
     pool = open_pool()
     try:
@@ -394,7 +405,7 @@ def result(
     elif text is not None:
         parts = answers(text, ended)
         for line in [text] if parts is None else [f"{key_of(ended, n)}: {part}" for n, _, part in parts]:
-            output.say(line)
+            output.write_line(line)
     if out is not None or not json:
         save_outputs(pool, ended.outputs, out, job_id=job_id)
     error = job_error(ended)

@@ -35,8 +35,8 @@ def wait_for_start(pool: Pool, job_id: str) -> None:
     waits = job.state is JobState.QUEUED
     if not waits:
         return
-    notice = WaitNotice(partial(_why_queued, pool, job), say=output.note)
-    notice.tell(_why_queued(pool, job))
+    notice = WaitNotice(partial(_why_queued, pool, job), write=output.note)
+    notice.notify(_why_queued(pool, job))
     while waits:
         job = pool.jobs.get(job_id, seen=JobState.QUEUED, wait_ms=notice.left_ms(WAIT_MS))
         waits = job.state is JobState.QUEUED
@@ -53,7 +53,7 @@ def _print_pages(
         for chunk in page.chunks:
             printed = True
             if json:
-                output.say(chunk.model_dump_json())
+                output.write_line(chunk.model_dump_json())
             else:
                 output.write_log(chunk.text, stderr=chunk.stream == "stderr")
     return printed, page

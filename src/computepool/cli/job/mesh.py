@@ -10,6 +10,7 @@ from computepool.cli import output
 from computepool.cli.account.market import sparkline
 from computepool.cli.options import Json, open_pool
 from computepool.cli.references import JobId
+from computepool.core.money.money import format_credits
 from computepool.core.words import counted
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def mesh(
     if follow:
         try:
             for item in pool.mesh.activity(follow=True):
-                output.say(item.model_dump_json() if json else _line(item))
+                output.write_line(item.model_dump_json() if json else _line(item))
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
     elif nodes:
@@ -74,8 +75,6 @@ def _line(item: Activity) -> str:
 
 
 def _print_numbers(view: MeshView) -> None:
-    from computepool.core.money.money import format_credits
-
     output.print_fields(
         (
             ("nodes online", f"{view.nodes_online} of {view.nodes}"),
@@ -111,7 +110,7 @@ def usage(job_id: JobId, *, json: Json = False) -> None:
 
 def _print_attempt(attempt: AttemptUsage) -> None:
     length = output.span(attempt.at_ms[-1] - (attempt.started_at_ms or attempt.at_ms[0]))
-    output.say(
+    output.write_line(
         f"attempt {attempt.number} on {attempt.node_name or attempt.node_id}, {attempt.state}, {length}"
     )
     columns = (

@@ -38,7 +38,7 @@ def queue(*, json: Json = False) -> None:
         output.print_json(view)
         return
     later = f", {view.delayed} more delayed" if view.delayed else ""
-    output.say(f"{counted(view.queued, 'job')} waiting{later}.")
+    output.write_line(f"{counted(view.queued, 'job')} waiting{later}.")
     output.print_table(_NODES, map(_node, view.nodes), empty="No nodes. Add this machine: pool node start")
     leases = list(_leases(view))
     if leases:
@@ -103,7 +103,7 @@ def hosts(*, limit: Limit = 30, json: Json = False, needs: JobOptions) -> None:
     if json:
         output.print_json(view)
         return
-    output.say(view.why.sentence)
+    output.write_line(view.why.sentence)
     output.print_table(
         ("", "NODE", "FITS", "SCORE", "TAGS", "REASON"),
         (_verdict(place, host) for place, host in enumerate(view.hosts, 1)),

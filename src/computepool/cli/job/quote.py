@@ -63,7 +63,7 @@ def print_quote(quote: QuoteView, *, json: bool) -> None:
         output.print_json(quote)
         return
     for sentence in quote.sentences:
-        output.say(sentence)
+        output.write_line(sentence)
     rows = [
         (
             zone.tier,

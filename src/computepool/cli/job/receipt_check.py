@@ -30,7 +30,7 @@ def check(document: dict[str, Any], *, trusted: Mapping[str, str]) -> list[Recei
     receipt = SignedReceipt.model_validate(document).receipt
     return [
         *_signature(document, receipt, trusted),
-        *(said for run in _runs(receipt) for said in _run(receipt, run)),
+        *(found for run in _runs(receipt) for found in _run(receipt, run)),
         *_refund(receipt),
         *_transfers(receipt),
         *_chain(receipt.transfers),

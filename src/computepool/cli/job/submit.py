@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
+from typer.models import CommandInfo
 
 from computepool.cli import output
 from computepool.cli.job import quote
 from computepool.cli.job.detach import goes_on
 from computepool.cli.options import REST, Json, accepts, checks, merge, open_pool, requirements, terms
+from computepool.core.jobs.lifecycle import JobState
 from computepool.core.money.money import format_credits, free_or_reserved
+from computepool.sdk.errors import ComputePoolError, missing_module_hint, missing_package
 
 if TYPE_CHECKING:
     from computepool.protocol.jobs.jobs import JobDetail, JobSpec, SubmitReply
@@ -71,8 +74,7 @@ _Out = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Download its outputs into this folder; implies --wait.")
 ]
 _Impossible = Annotated[
-    str,
-    typer.Option(metavar="HOW", help="If no node can run it: queue it until one can, or refuse it."),
+    str, typer.Option(metavar="HOW", help="If no node can run it: queue it until one can, or refuse it.")
 ]
 _Key = Annotated[str | None, typer.Option(metavar="KEY", help="Unique key within the group, such as seed-7.")]
 
@@ -129,13 +131,17 @@ def submit(
     if spec.needs.host is not None and not json:
         _note_host(pool, reply.job_ids[0])
     if not (wait or out):
-        _say(reply, spec, json=json, group=group)
+        _print_reply(reply, spec, json=json, group=group)
         return
     pool = open_pool(retry_for=WATCH_RETRY_S)
     if slices:
         _watch_slices(pool, reply, json=json, out=out)
     else:
         watch(pool, reply.job_ids[0], json=json, out=out, warning=reply.warning)
+
+
+submit_command = CommandInfo("submit", cls=SubmitCommand, callback=submit)
+quote_command = CommandInfo("quote", cls=SubmitCommand, callback=quote.quote)
 
 
 def _spec(work: Submitter, file: Path | None, rest: list[str]) -> JobSpec:
@@ -159,12 +165,12 @@ def _send(
     return pool.jobs.submit(spec, items=[item] * (slices or 1), group_id=group_id, **work.terms)
 
 
-def _say(reply: SubmitReply, spec: JobSpec, *, json: bool, group: str | None) -> None:
+def _print_reply(reply: SubmitReply, spec: JobSpec, *, json: bool, group: str | None) -> None:
     if json:
         output.print_json(reply)
         return
     for job_id in reply.job_ids:
-        output.say(job_id)
+        output.write_line(job_id)
     many = len(reply.job_ids) > 1
     what = f"{len(reply.job_ids)} jobs of {spec.name}" if many else spec.name
     held = f" Up to {format_credits(reply.hold)} credits are on hold." if reply.hold else ""
@@ -181,8 +187,6 @@ def _say(reply: SubmitReply, spec: JobSpec, *, json: bool, group: str | None) ->
 
 def _note_host(pool: Pool, job_id: str) -> None:
     """Anybody may give a node any name, so say whose node a name turned out to be."""
-    from computepool.sdk.errors import ComputePoolError
-
     with suppress(ComputePoolError):  # it is submitted, whatever becomes of this
         node = pool.nodes.get(pool.jobs.get(job_id).spec.needs.host or "")
         if not node.can_manage:
@@ -207,9 +211,6 @@ def watch(pool: Pool, job_id: str, *, json: bool, out: Path | None, warning: str
 
 
 def end_as(job: JobDetail) -> None:
-    from computepool.core.jobs.lifecycle import JobState
-    from computepool.sdk.errors import missing_module_hint, missing_package
-
     if job.state is JobState.SUCCEEDED:
         return
     if job.error:
@@ -221,7 +222,6 @@ def end_as(job: JobDetail) -> None:
 
 def _watch_slices(pool: Pool, reply: SubmitReply, *, json: bool, out: Path | None) -> None:
     from computepool.cli.job import follow
-    from computepool.core.jobs.lifecycle import JobState
 
     group_id = reply.group_id or ""
     if reply.warning:

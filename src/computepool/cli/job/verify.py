@@ -11,6 +11,8 @@ import typer
 from computepool.cli import output
 from computepool.cli.options import Json, open_pool
 from computepool.cli.references import JobId
+from computepool.core.errors import BadRequest
+from computepool.sdk.client.config import kept_hub_keys, load_config, save_hub_keys
 
 _SIZE_MAX = 1024 * 1024
 
@@ -31,8 +33,6 @@ def receipt(
       pool jobs receipt job_01h… -o receipt.json
       pool jobs receipt job_01h… | pool verify -
     """
-    from computepool.sdk.client.config import kept_hub_keys, save_hub_keys
-
     pool = open_pool()
     document = json_text.loads(pool.credits.receipt(job_id))
     # What the hub signs with is kept for the check; once it is known, only what follows from it.
@@ -40,7 +40,7 @@ def receipt(
     save_hub_keys(url, pool.accounts.hub_keys(pinned=kept_hub_keys(url)))
     text = json_text.dumps(document, indent=2) + "\n"
     if out is None or json:
-        output.say(text.rstrip())
+        output.write_line(text.rstrip())
     if out is not None:
         out.write_text(text)
         output.note(f"Wrote {out}. Verify it, even offline: pool verify {out}")
@@ -67,7 +67,7 @@ def verify(
     from computepool.cli.job import receipt_check
 
     document = _read(file)
-    trusted = _trusted(document, key)
+    trusted = _trust(document, key)
     checks = receipt_check.check(document, trusted=trusted)
     good = all(found.ok for found in checks)
     proven = good and bool(trusted)
@@ -81,7 +81,7 @@ def verify(
         )
     else:
         for found in checks:
-            output.say(f"{'ok' if found.ok else 'WRONG'}\t{found.text}")
+            output.write_line(f"{'ok' if found.ok else 'WRONG'}\t{found.text}")
         _conclude(good, known=bool(trusted))
     if not proven:
         raise typer.Exit(1)
@@ -105,7 +105,6 @@ def _read(file: Path) -> dict[str, Any]:
 
     from pydantic import ValidationError
 
-    from computepool.core.errors import BadRequest
     from computepool.protocol.money.receipts import SignedReceipt
     from computepool.sdk.jobs.options import readable_file
 
@@ -136,9 +135,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _trusted(document: dict[str, Any], key: str | None) -> dict[str, str]:
+def _trust(document: dict[str, Any], key: str | None) -> dict[str, str]:
     if key is not None:
         return {document["receipt"]["kid"]: key}
-    from computepool.sdk.client.config import load_config
-
     return dict(load_config().hub_keys)

@@ -14,15 +14,17 @@ from typing import Annotated, Any
 import typer
 
 from computepool.cli import output
-from computepool.cli.confirmation import Yes, confirm
 from computepool.cli.local.folders import data_folder, node_folder
 from computepool.cli.local.hub import check_port
 from computepool.cli.local.local_pool import NODE_START_S, LocalPool, program, sign_in, status_line
 from computepool.cli.node import codes
-from computepool.cli.node import options as node_options
-from computepool.cli.node.options import CODE_ENV, Cores, Elastic, Net, Properties, Ram, Reset, Tags
-from computepool.cli.options import RETRY_FOR_S, Json, accepts
+from computepool.cli.node.options import CODE_ENV, start_arguments
+from computepool.cli.options import RETRY_FOR_S, Json, Yes, accepts, confirm
+from computepool.core.errors import BadRequest, ComputePoolError, Conflict
 from computepool.protocol.local_address import outgoing_address, url_of
+from computepool.sdk.client.config import hub_url, load_config
+from computepool.sdk.client.transport import Transport
+from computepool.sdk.errors import HubUnreachable, Unavailable
 
 PORT = 8765
 LOOPBACK = "127.0.0.1"
@@ -34,7 +36,7 @@ _MEMORY = "host.json"
 MESH_SETTINGS = {
     "COMPUTEPOOL_ECONOMY": "none",
     "COMPUTEPOOL_VERIFY": "none",
-    "COMPUTEPOOL_DUES_SUCCESSES": "0",
+    "COMPUTEPOOL_NEWCOMER_JOBS": "0",
     "COMPUTEPOOL_EXPOSURE": "0",
     "COMPUTEPOOL_EXPLORE_SHARE": "0",
 }
@@ -52,36 +54,6 @@ class HostConfig:
 
 
 _FIELDS = {field.name for field in fields(HostConfig)}
-
-
-def node_arguments(
-    *,
-    tag: Tags = None,
-    property_: Properties = None,
-    cores: Cores = None,
-    elastic: Elastic = None,
-    ram: Ram = None,
-    sandbox: Annotated[
-        str | None, typer.Option(metavar="LEVEL", help="Isolation level. Default: the strongest available.")
-    ] = None,
-    net: Net = None,
-    reset: Reset = None,
-) -> list[str]:
-    """As options of `pool node start`, which is what runs. What is wrong with them is said before anything is started."""
-    from computepool.agent.config import AgentConfig
-
-    given = node_options.node_fields(tag=tag, property_=property_, cores=cores, ram=ram, sandbox=sandbox)
-    AgentConfig(hub_url=LOOPBACK, data_dir=Path(), **given)
-    node_options.check_reset(reset or ())
-    single = {"--cores": cores, "--ram": ram, "--sandbox": sandbox}
-    options = [part for word in tag or () for part in ("--tag", word)]
-    options += [part for pair in property_ or () for part in ("--property", pair)]
-    options += [part for name, value in single.items() if value is not None for part in (name, str(value))]
-    if elastic is not None:
-        options.append("--elastic" if elastic else "--no-elastic")
-    if net is not None:
-        options.append("--net" if net else "--no-net")
-    return options + [part for word in reset or () for part in ("--reset", word)]
 
 
 _Name = Annotated[str | None, typer.Option(metavar="NAME", help="Host name. Default: the machine's name.")]
@@ -105,13 +77,10 @@ _Code = Annotated[
     typer.Option(metavar="CODE", envvar=CODE_ENV, help="Join code printed by the first host; needed once."),
 ]
 _Port = Annotated[int | None, typer.Option(min=1, max=65535, help=f"Port of the hub. Default: {PORT}.")]
-_Data = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Data folder. Default: one per host name."),
-]
+_Data = Annotated[Path | None, typer.Option(metavar="DIR", help="Data folder. Default: one per host name.")]
 
 
-@accepts(lent=node_arguments)
+@accepts(lent=start_arguments)
 def host(
     *,
     name: _Name = None,
@@ -160,12 +129,12 @@ def _begin(machine: LocalPool, me: HostConfig, lent: list[str], *, code: str | N
     url = url_of(address, me.port)
     env = {name: value for name, value in MESH_SETTINGS.items() if name not in os.environ}
     env["COMPUTEPOOL_MESH_VERSION"] = me.mesh_version
-    with status_line("Starting the hub") as say:
+    with status_line("Starting the hub") as update:
         words = machine.start_hub(listen, me.port, public_url=url, env=env)
         _remember(me, machine.base)
         machine.start_node([*lent, *_options(me, url)], url=url, code=words["enrol_code"])
         pool = sign_in(machine, url, words["key"])
-        say("Starting the node (testing the sandbox)")
+        update("Starting the node (testing the sandbox)")
         machine.until_ready(lambda: _is_connected(machine.base), timeout_s=NODE_START_S, what="The node")
     made = pool.nodes.code(hosts=None)
     version = ["--mesh-version", me.mesh_version] if me.mesh_version else []
@@ -179,7 +148,7 @@ def _begin(machine: LocalPool, me: HostConfig, lent: list[str], *, code: str | N
         "join": shlex.join(join),
         "signin": f"{url}/signin?code={words['signin_code']}",
     }
-    _tell(ready, _begin_lines(me, ready, alone=not public), json=json)
+    _print_ready(ready, _begin_lines(me, ready, alone=not public), json=json)
     machine.wait()
 
 
@@ -203,7 +172,7 @@ def _join(machine: LocalPool, me: HostConfig, lent: list[str], *, code: str | No
         f"Jobs can exclude it by its name, or by {own}",
         f"Data folder: {machine.base}",
     ]
-    _tell(_facts(me, machine, url=own), lines, json=json)
+    _print_ready(_facts(me, machine, url=own), lines, json=json)
     machine.wait()
 
 
@@ -213,9 +182,7 @@ def _options(me: HostConfig, url: str) -> list[str]:
 
 def _own_code(peer: str) -> str:
     """With the key that `pool login` stored for that hub; it is never sent to another one."""
-    from computepool.core.errors import BadRequest
     from computepool.sdk import connect
-    from computepool.sdk.client.config import hub_url, load_config
 
     known = load_config()
     if known.key is None or known.hub != hub_url(peer):
@@ -231,8 +198,6 @@ def _own_code(peer: str) -> str:
 
 def _probe(peer: str) -> str:
     """The mesh version there. Says at once that nobody is, before a minute of trying."""
-    from computepool.sdk.client.transport import Transport
-    from computepool.sdk.errors import HubUnreachable, Unavailable
     from computepool.sdk.pool import Pool
 
     with Pool(Transport(peer, None, retry_for=RETRY_FOR_S)) as pool:
@@ -244,7 +209,6 @@ def _probe(peer: str) -> str:
 
 def _is_connected(base: Path) -> bool:
     from computepool.agent.owner import control
-    from computepool.core.errors import ComputePoolError
 
     try:
         return bool(control.call(node_folder(base), "status")["connected"])
@@ -260,8 +224,6 @@ def _load(base: Path) -> HostConfig | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
-        from computepool.core.errors import BadRequest
-
         raise BadRequest(
             f"{base / _MEMORY} is damaged ({error}). Remove it and pass the options again."
         ) from error
@@ -275,9 +237,6 @@ def _remember(me: HostConfig, base: Path) -> None:
 
 def _merge(before: HostConfig | None, name: str, *, yes: bool, given: dict[str, Any]) -> HostConfig:
     """What was asked for, and for the rest what it was; what would make it another host is refused or asked about."""
-    from computepool.core.errors import BadRequest, Conflict
-    from computepool.sdk.client.config import hub_url
-
     given = {field: value for field, value in given.items() if value is not None}
     if "peer" in given:
         given["peer"] = hub_url(given["peer"])
@@ -319,8 +278,6 @@ def _ask(before: HostConfig, me: HostConfig) -> None:
 def _host_name(name: str | None) -> str:
     import platform
 
-    from computepool.core.errors import BadRequest
-
     chosen = name or platform.node().split(".")[0] or "host"
     if not _NAME.fullmatch(chosen):
         raise BadRequest(
@@ -331,8 +288,6 @@ def _host_name(name: str | None) -> str:
 
 
 def _address(bind_public: str) -> str:
-    from computepool.core.errors import BadRequest
-
     if bind_public == "no":
         return LOOPBACK
     address = outgoing_address() if bind_public == "auto" else bind_public.strip("[]")
@@ -383,7 +338,7 @@ def _begin_lines(me: HostConfig, ready: dict[str, Any], *, alone: bool) -> list[
     )
 
 
-def _tell(ready: dict[str, Any], lines: list[str], *, json: bool) -> None:
+def _print_ready(ready: dict[str, Any], lines: list[str], *, json: bool) -> None:
     output.show(
         ready,
         "\n".join(["", *(f"  {line}".rstrip() for line in lines), "  Ctrl-C stops everything."]),

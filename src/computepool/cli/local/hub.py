@@ -13,12 +13,14 @@ import typer
 from computepool.cli import output
 from computepool.cli.local.children import watch_parent
 from computepool.cli.local.folders import data_folder, hub_folder
-from computepool.cli.options import Json, LogJson, accepts, log_as_json
+from computepool.cli.options import Json, LogJson, accepts
+from computepool.core.errors import BadRequest
+from computepool.protocol import plain_log
 
 if TYPE_CHECKING:
     from computepool.hub.settings import Settings
 
-app = typer.Typer(no_args_is_help=True, help="Run a hub on this machine.")
+app = typer.Typer(no_args_is_help=True)
 keys = typer.Typer(no_args_is_help=True, help="Keys that the hub signs job tokens and receipts with.")
 app.add_typer(keys, name="keys")
 
@@ -48,8 +50,6 @@ def hub_settings(
 
 def _wrong_setting(error: Any, settings: Any) -> Exception:
     """A sentence with the variable's name. What a rule over all of them refuses begins with a field's name."""
-    from computepool.core.errors import BadRequest
-
     first = error.errors(include_url=False, include_context=False)[0]
     words = str(first["msg"]).removeprefix("Value error, ")
     field = str(first["loc"][0]) if first["loc"] else words.partition(" ")[0].rstrip(":")
@@ -76,7 +76,7 @@ def start(
       pool hub start --json | jq .message
     """
     if json:
-        log_as_json(settings.log_level.upper())
+        plain_log.configure_json(settings.log_level.upper())
     watch_parent()
     check_port(settings.host, settings.port)
     settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -180,8 +180,6 @@ def _show_keys(found: list[dict[str, Any]], *, json: bool) -> None:
 
 def check_port(host: str, port: int) -> None:
     """Report a port that is in use, before the server does it with a traceback."""
-    from computepool.core.errors import BadRequest
-
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -196,8 +194,6 @@ def check_port(host: str, port: int) -> None:
 
 def _hub_module(name: str) -> Any:
     from importlib import import_module
-
-    from computepool.core.errors import BadRequest
 
     try:
         return import_module(f"computepool.hub.{name}")

@@ -20,6 +20,9 @@ from typing import TYPE_CHECKING
 from computepool.cli import output
 from computepool.cli.local.children import Child
 from computepool.cli.node.options import CODE_ENV
+from computepool.core.errors import ComputePoolError, Conflict
+from computepool.sdk.client.config import Config, config_path, load_config, save_config, save_hub_keys
+from computepool.sdk.errors import RateLimited, Unauthenticated, Unavailable
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -64,8 +67,6 @@ class LocalPool:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            from computepool.core.errors import Conflict
-
             os.close(self._lock)
             raise Conflict(
                 f"Already running in {self.base}. Stop it, or choose a different --data."
@@ -123,8 +124,6 @@ class LocalPool:
     def _check_alive(self) -> None:
         for child in self._children:
             if not child.running:
-                from computepool.core.errors import ComputePoolError
-
                 raise ComputePoolError(
                     f"The {child.name} stopped unexpectedly. End of {child.log}:\n{child.last_words()}"
                 )
@@ -133,7 +132,6 @@ class LocalPool:
 def sign_in(machine: LocalPool, url: str, key: str) -> Pool:
     """When the hub answers. The CLI in the next terminal is signed in at once."""
     from computepool.sdk import connect
-    from computepool.sdk.client.config import Config, config_path, load_config, save_config, save_hub_keys
 
     pool = connect(url, key, retry_for=0)
     machine.until_ready(lambda: _answers(pool), timeout_s=HUB_START_S, what="The hub")
@@ -146,8 +144,6 @@ def sign_in(machine: LocalPool, url: str, key: str) -> Pool:
 
 def _answers(pool: Pool) -> bool:
     """Our own hub, and not another one that got the port first: that one does not know the key."""
-    from computepool.sdk.errors import RateLimited, Unauthenticated, Unavailable
-
     try:
         pool.accounts.me()
     except (RateLimited, Unauthenticated, Unavailable):

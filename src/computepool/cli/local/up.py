@@ -14,8 +14,8 @@ from computepool.cli.local.browser import has_screen, open_browser
 from computepool.cli.local.folders import data_folder
 from computepool.cli.local.hub import check_port
 from computepool.cli.local.local_pool import NODE_START_S, LocalPool, program, sign_in, status_line
-from computepool.cli.node.options import Net
-from computepool.cli.options import Json
+from computepool.cli.node.options import start_arguments
+from computepool.cli.options import Json, accepts
 
 if TYPE_CHECKING:
     from computepool.sdk import Pool
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 
+@accepts(lent=start_arguments)
 def up(
     *,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the hub.")] = 8000,
@@ -31,11 +32,11 @@ def up(
     ] = "127.0.0.1",
     data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
     node: Annotated[bool, typer.Option("--node/--no-node", help="Also start a node on this machine.")] = True,
-    net: Net = None,
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the dashboard if there is a display.")
     ] = True,
     json: Json = False,
+    lent: list[str],
 ) -> None:
     """Start a hub and one node on this machine. Ctrl-C stops both.
 
@@ -46,13 +47,12 @@ def up(
       pool up
       pool up --port 9000 --data ./pool-data
       pool up --host 0.0.0.0 --no-node
+      pool up --cores 2 --fetch-python
     """
     base = data_folder(data)
     check_port(host, port)
     with LocalPool(base) as machine:
-        wanted = [] if net is None else ["--net" if net else "--no-net"]
-        lent = wanted if node else None
-        link = _run(machine, host=host, port=port, lent=lent, json=json)
+        link = _run(machine, host=host, port=port, lent=lent if node else None, json=json)
         with open_browser(link, base) if browser and has_screen() else nullcontext():
             machine.wait()
 
@@ -62,13 +62,13 @@ def _run(machine: LocalPool, *, host: str, port: int, lent: list[str] | None, js
     shown = host if ":" not in host else f"[{host}]"
     url = f"http://{_WILDCARDS.get(host, shown)}:{port}"
     ready = False
-    with status_line("Starting the hub") as say:
+    with status_line("Starting the hub") as update:
         words = machine.start_hub(host, port)
         if lent is not None:  # at once: it tests its sandbox while the hub is still starting
             machine.start_node(lent, url=url, code=words["enrol_code"])
         pool = sign_in(machine, url, words["key"])
         if lent is not None:
-            say("Starting the node (testing the sandbox)")
+            update("Starting the node (testing the sandbox)")
             ready = machine.until(
                 lambda: any(n.online for n in pool.nodes.list(mine=True)),
                 timeout_s=NODE_START_S,
@@ -102,5 +102,5 @@ def _welcome(url: str, link: str, pool: Pool, *, base: Path, with_node: bool) ->
         network = ", network for jobs that list hosts" if profile.network else ""
         lines.insert(3, f"  This machine offers: {profile.cores:g} cores, {output.memory(profile.ram_mb)}, "
                         f"{len(profile.gpus) or 'no'} GPU{network}, as {node.name} (isolation: {profile.isolation})")  # fmt: skip
-    output.say("\n".join(lines) + "  Ctrl-C stops everything.")
+    output.write_line("\n".join(lines) + "  Ctrl-C stops everything.")
     sys.stdout.flush()

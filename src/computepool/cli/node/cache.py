@@ -11,6 +11,7 @@ from computepool.cli import output
 from computepool.cli.local.folders import data_folder, node_folder
 from computepool.cli.node.options import Data
 from computepool.cli.options import Json
+from computepool.core.errors import Unavailable
 
 app = typer.Typer()
 
@@ -50,7 +51,6 @@ def clear(*, data: Data = None, json: Json = False) -> None:
     from computepool.agent import main
     from computepool.agent.owner import control
     from computepool.agent.storage import cache_usage
-    from computepool.core.errors import Unavailable
 
     folder = node_folder(data_folder(data))
     before = _size(folder)
@@ -65,7 +65,7 @@ def clear(*, data: Data = None, json: Json = False) -> None:
         output.print_json(freed)
         return
     left = f"; {output.size(freed['left_bytes'])} in use were kept" if freed["left_bytes"] else ""
-    output.say(f"Freed {output.size(freed['freed_bytes'])}{left}.")
+    output.write_line(f"Freed {output.size(freed['freed_bytes'])}{left}.")
 
 
 def _size(folder: Any) -> int:

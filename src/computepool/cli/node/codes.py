@@ -10,6 +10,8 @@ import typer
 
 from computepool.cli import output
 from computepool.cli.options import Json, open_pool
+from computepool.core.errors import BadRequest
+from computepool.sdk.client.sizes import seconds
 
 if TYPE_CHECKING:
     from computepool.protocol.nodes.joining import JoinStatus
@@ -22,8 +24,6 @@ _CODE = re.compile(r"[!-~]{8,128}")
 
 def check_code(given: str | None) -> str | None:
     """What cannot be a code is said before anything is started with it."""
-    from computepool.core.errors import BadRequest
-
     if given is not None and not _CODE.fullmatch(given):
         raise BadRequest(f"--code: {given!r} is not a valid code. Create one: pool node code", field="code")
     return given
@@ -48,14 +48,12 @@ def code(
       pool node code --wait
       pool node code --hosts 5 --for 1h
     """
-    from computepool.sdk.client.sizes import seconds
-
     pool = open_pool(retry_for=300 if wait else 3)
     made = pool.nodes.code(hosts=hosts, lifetime=None if life is None else seconds(life, what="--for"))
     if json:
         output.print_json(follow_code(pool, made.id) if wait else made)
         return
-    output.say(made.command)
+    output.write_line(made.command)
     often = "one machine" if made.hosts == 1 else f"{made.hosts} machines"
     output.note(
         f"Run this on the new machine, with ComputePool installed. Valid for {often}, until {output.moment(made.expires_at_ms)}."
@@ -63,19 +61,19 @@ def code(
     if made.warning:
         output.note(f"Warning: {made.warning}")
     if wait:
-        follow_code(pool, made.id, say=True)
+        follow_code(pool, made.id, verbose=True)
 
 
-def follow_code(pool: Pool, code_id: str, *, say: bool = False) -> JoinStatus:
+def follow_code(pool: Pool, code_id: str, *, verbose: bool = False) -> JoinStatus:
     """Until a machine has come as far as it can without a job, or nobody can join any more."""
-    told: dict[str, str] = {}
+    shown: dict[str, str] = {}
     try:
         while True:
             status = pool.nodes.code_status(code_id)
             for step in status.steps:
-                if step.state != "waiting" and told.get(step.name) != step.state:
-                    told[step.name] = step.state
-                    if say:
+                if step.state != "waiting" and shown.get(step.name) != step.state:
+                    shown[step.name] = step.state
+                    if verbose:
                         output.note(f"{_MARKS[step.state]} {step.title}: {step.detail}")
             left = [step.name for step in status.steps if step.state == "waiting"]
             if left in ([], ["job"]) or status.state == "expired":
@@ -83,7 +81,7 @@ def follow_code(pool: Pool, code_id: str, *, say: bool = False) -> JoinStatus:
             time.sleep(_LOOK_S)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-    if say:
+    if verbose:
         output.note(status.sentence)
     if status.state == "expired":
         raise typer.Exit(1)

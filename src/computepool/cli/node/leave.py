@@ -1,4 +1,4 @@
-"""`pool node leave`: remove this machine from the pool permanently."""
+"""`pool node leave` and `revoke`: a node leaves the pool for good, by itself or because it was lost."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from computepool.cli import output
-from computepool.cli.confirmation import Yes, confirm
 from computepool.cli.local.folders import data_folder, node_folder
 from computepool.cli.local.local_pool import status_line
 from computepool.cli.node.options import Data, config_of
-from computepool.cli.options import Json
+from computepool.cli.options import Json, Yes, confirm, open_pool
+from computepool.cli.references import NodeName
+from computepool.core.errors import BadRequest, ComputePoolError, Unavailable
 from computepool.core.money.money import format_credits
 from computepool.core.words import counted
 
@@ -29,14 +30,13 @@ _MONTH_DAYS = 30
 def leave(
     *,
     now: Annotated[
-        bool,
-        typer.Option("--now", help="Do not wait for running jobs; they are returned and run elsewhere."),
+        bool, typer.Option("--now", help="Do not wait for running jobs; they are returned and run elsewhere.")
     ] = False,
     data: Data = None,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Remove this machine from the pool: finish its jobs, remove it from the hub, and delete its identity.
+    """Remove this machine from the pool: finish its jobs, leave the hub, and forget its key.
 
     Its earnings stay in the owner's account. Its cache and delivered results stay on disk. It can return only as a new
     node, with a new code.
@@ -47,7 +47,6 @@ def leave(
       pool node leave --now --yes
     """
     from computepool.agent.hub_link import identity
-    from computepool.core.errors import BadRequest
 
     folder = node_folder(data_folder(data))
     known = identity.load(folder / "identity.json")
@@ -74,7 +73,6 @@ def leave(
 
 def _status(folder: Path) -> dict[str, Any] | None:
     from computepool.agent.owner import control
-    from computepool.core.errors import Unavailable
 
     try:
         return control.call(folder, "status")
@@ -115,20 +113,42 @@ def _earnings_words(known: OwnNodeView | None) -> str:
     )
 
 
-# ------------------------------------------------------------ the two ways
+def revoke(node: NodeName, *, yes: Yes = False, json: Json = False) -> None:
+    """Revoke a node's key permanently; its jobs run elsewhere (owner and admins only).
+
+    For a machine that is lost, sold or stolen. It can return only as a new node, with a new code.
+
+    \b
+    Examples:
+      pool node revoke studio-3
+      pool node revoke studio-3 --yes --json
+    """
+    pool = open_pool()
+    found = pool.nodes.find(node)
+    if not yes:
+        confirm(f"{found.name} ({found.id}) can return only as a new node. Revoke its key?")
+    view = pool.nodes.revoke(found.id)
+    output.show(
+        view,
+        f"{view.name} revoked",
+        json=json,
+        hint="To add the machine again, create a code with `pool node code`, and start the node with a new data folder.",
+    )
+
+
+# ------------------------------------------------------------ the two ways to leave
 def _leave_running(folder: Path, *, now: bool) -> None:
     """The agent leaves when its last job is over. Ctrl-C here only stops the watching."""
     from computepool.agent.owner import control
-    from computepool.core.errors import Unavailable
 
     control.call(folder, "leave_now" if now else "leave")
-    with status_line("Leaving: waiting for jobs to finish") as say:
-        told = -1
+    with status_line("Leaving: waiting for jobs to finish") as update:
+        shown = -1
         while (status := _status(folder)) is not None:
             left = len(status["running"]) + status["waiting"]
-            if left != told:
-                told = left
-                say(
+            if left != shown:
+                shown = left
+                update(
                     f"Leaving: {counted(left, 'job')} to finish, {counted(status['unreported'], 'result')} to report"
                 )
             time.sleep(_LOOK_S)
@@ -139,7 +159,6 @@ def _leave_running(folder: Path, *, now: bool) -> None:
 def _leave_stopped(config: AgentConfig, known: Identity) -> None:
     from computepool.agent import main
     from computepool.agent.hub_link import departure
-    from computepool.core.errors import Unavailable
 
     with main.only_agent(config.data_dir):
         try:
@@ -152,8 +171,6 @@ def _leave_stopped(config: AgentConfig, known: Identity) -> None:
 
 def _own_view(config: AgentConfig, known: Identity) -> OwnNodeView | None:
     """What the hub says of it; nothing where it does not answer, or does not know the node any more."""
-    from computepool.core.errors import ComputePoolError
-
     try:
         found: OwnNodeView = _ask(config, known, lambda client: client.own_node())
     except ComputePoolError:

@@ -1,4 +1,4 @@
-"""`pool nodes` and `pool node …`: the nodes of the pool, and the node on this machine."""
+"""`pool node …`: the node on this machine, and your other nodes."""
 
 from __future__ import annotations
 
@@ -10,69 +10,39 @@ import typer
 
 from computepool.cli import output
 from computepool.cli.account.market import floor_words
+from computepool.cli.lazy import lazy_group
 from computepool.cli.local.children import watch_parent
 from computepool.cli.local.folders import data_folder, node_folder
 from computepool.cli.node import options as node_options
-from computepool.cli.node import runtime
 from computepool.cli.node import status as node_status
 from computepool.cli.node.options import Data
-from computepool.cli.options import Json, Limit, LogJson, accepts, log_as_json, open_pool
+from computepool.cli.options import Json, LogJson, accepts, open_pool
+from computepool.core.errors import BadRequest, Conflict
 from computepool.core.money.money import format_credits
+from computepool.protocol import plain_log
 
 if TYPE_CHECKING:
     from computepool.protocol.nodes.hardware import HardwareView
-    from computepool.protocol.nodes.nodes import NodeView, ReputationView
+    from computepool.protocol.nodes.nodes import ReputationView
 
-app = typer.Typer(no_args_is_help=True, help="Run a node on this machine, and manage your nodes.")
-app.add_typer(runtime.app, name="runtime")
+_COMMANDS = """
+    code      node.codes:code           Create a code for one or more new machines, and print the command to run there.
+    codes     node.codes:codes          List or revoke open codes for several machines.
+    earnings  account.market:earnings   Show what your nodes would earn at current prices, and what they were paid.
+    rules     node.rules:rules          Show or change what others may run on your node.
+    jobs      node.rules:jobs           Show the jobs running on this machine: submitter, limits and permissions.
+    pardon    node.reputation:pardon    Lift a node's ban and clear its violations for wrong results (admin only).
+    review    node.reputation:review    Ask an administrator to review your node's ban or probation.
+    revoke    node.leave:revoke         Revoke a node's key permanently; its jobs run elsewhere (owner and admins only).
+    evidence  node.reputation:evidence  List the outcomes behind a node's reputation, newest first, with their weight.
+    leave     node.leave:leave          Remove this machine from the pool: finish its jobs, leave the hub, and forget its key.
+    cache     node.cache:app            Show what the node on this machine has cached.
+    runtime   node.runtime:app          Manage the root file system that jobs see instead of your files.
+"""
+app = typer.Typer(cls=lazy_group(_COMMANDS), no_args_is_help=True)
 Node = Annotated[
-    str | None,
-    typer.Argument(help="Node name, ID, or unique ID prefix. Default: the node on this machine."),
+    str | None, typer.Argument(help="Node name, ID, or unique ID prefix. Default: the node on this machine.")
 ]
-
-
-def list_nodes(
-    *,
-    mine: Annotated[bool, typer.Option("--mine", help="Only your own nodes.")] = False,
-    limit: Limit = 100,
-    json: Json = False,
-) -> None:
-    """List the nodes of the pool.
-
-    \b
-    Examples:
-      pool nodes
-      pool nodes --mine --json
-    """
-    nodes = open_pool().nodes.list(mine=mine, limit=limit)
-    columns = (
-        "ID",
-        "NAME",
-        "STATE",
-        "TIER",
-        "CORES",
-        "RAM",
-        "GPUS",
-        "REGION",
-        "TAGS",
-        "RUNNING",
-        "RELIABILITY",
-        "SEEN",
-    )
-    output.show_table(
-        nodes, columns, map(_row, nodes), empty="No nodes. Add this machine: pool node start", json=json
-    )
-
-
-def _row(node: NodeView) -> tuple[output.Cell, ...]:
-    profile = node.profile
-    cards = ", ".join(f"{gpu.name} {output.memory(gpu.vram_mb)}" for gpu in profile.gpus)
-    return (
-        node.id, node.name, node.status.label, node.tier, f"{profile.cores:g}",
-        output.memory(profile.ram_mb), cards, profile.region, " ".join(profile.tags), node.running,
-        "" if node.reliability is None else f"{node.reliability:.2f}",
-        output.ago(node.last_seen_ms),
-    )  # fmt: skip
 
 
 @app.command()
@@ -102,7 +72,7 @@ def start(
     from computepool.sdk.classes import homes
 
     if json:
-        log_as_json("INFO")
+        plain_log.configure_json("INFO")
     watch_parent()
     config = node_options.config_of(given, **where)
     node_options.note_kept(config)
@@ -127,7 +97,6 @@ def enroll(*, json: Json = False, given: dict[str, Any], where: dict[str, Any]) 
     from computepool.agent.hub_link import identity
     from computepool.agent.hub_link.hub_client import HubClient
     from computepool.agent.owner import saved_options
-    from computepool.core.errors import BadRequest, Conflict
 
     config = node_options.config_of(given, **where)
     if config.code is None:
@@ -309,7 +278,11 @@ def _hardware_fields(found: HardwareView) -> list[tuple[str, output.Cell]]:
 
 def _trust_fields(known: ReputationView) -> list[tuple[str, output.Cell]]:
     last = "never" if known.changed_at_ms is None else output.ago(known.changed_at_ms)
-    newcomer = f"yes: {known.dues_paid} of {known.dues} verified jobs done" if known.newcomer else "no"
+    newcomer = (
+        f"yes: {known.newcomer_jobs_done} of {known.newcomer_jobs} verified jobs done"
+        if known.newcomer
+        else "no"
+    )
     worth = None if known.exposure_cap is None else format_credits(known.exposure_cap)
     cap = "jobs of any value" if worth is None else f"jobs worth {worth} credits at once"
     return [
@@ -321,17 +294,21 @@ def _trust_fields(known: ReputationView) -> list[tuple[str, output.Cell]]:
         ("tenure", f"{known.tenure_days} days, {known.verified_days} of them verified"),
         ("trusted with", cap),
         ("streak", f"{known.streak} verified in a row"),
-        ("strikes", _violations(known)),
+        ("violations", _violations(known)),
     ]
 
 
 def _violations(known: ReputationView) -> str:
     """Only the last few are remembered by their time; once a node is banned that says nothing any more."""
     if known.banned_at_ms is not None:
-        return f"{known.strikes}: banned {output.ago(known.banned_at_ms)}"
+        return f"{known.violation_count}: banned {output.ago(known.banned_at_ms)}"
     if known.probation_at_ms is not None:
-        return f"{known.strikes}: on probation since {output.ago(known.probation_at_ms)}"
-    return f"{known.strikes}, {known.strikes_lately} of them recent" if known.strikes else "none"
+        return f"{known.violation_count}: on probation since {output.ago(known.probation_at_ms)}"
+    return (
+        f"{known.violation_count}, {known.recent_violations} of them recent"
+        if known.violation_count
+        else "none"
+    )
 
 
 @app.command()
@@ -349,11 +326,11 @@ def why(node: Node = None, *, data: Data = None, json: Json = False) -> None:
     if json:
         output.print_json(answer)
         return
-    output.say(answer.sentence)
+    output.write_line(answer.sentence)
     if answer.reputation:
-        output.say(answer.reputation)
+        output.write_line(answer.reputation)
     if answer.hardware:
-        output.say(answer.hardware)
+        output.write_line(answer.hardware)
     rows = [(row.shape, row.queued, row.reason) for row in answer.rows]
     if rows:
         output.print_table(("REQUIREMENTS", "WAITING", "WHY NOT HERE"), rows, empty="")
@@ -377,7 +354,6 @@ def _local(word: str, data: Path | None, *, json: bool) -> None:
 
 def this_node(data: Path | None) -> str:
     from computepool.agent.hub_link import identity
-    from computepool.core.errors import BadRequest
 
     known = identity.load(node_folder(data_folder(data)) / "identity.json")
     if known is None:

@@ -13,6 +13,8 @@ from computepool.cli import output
 from computepool.cli.local.folders import data_folder, node_folder
 from computepool.cli.node import codes, runtime
 from computepool.cli.options import pairs
+from computepool.sdk.client.config import load_config
+from computepool.sdk.client.sizes import megabytes
 
 if TYPE_CHECKING:
     from computepool.agent.config import AgentConfig
@@ -91,8 +93,7 @@ _Private = Annotated[
 Reset = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="OPTION",
-        help="Reset a saved option to its default: cores, tag, … or all; repeatable.",
+        metavar="OPTION", help="Reset a saved option to its default: cores, tag, … or all; repeatable."
     ),
 ]
 
@@ -127,8 +128,6 @@ def node_fields(
     python_mirror: runtime.PythonMirror = None,
 ) -> dict[str, Any]:
     """The fields of AgentConfig that were given; what was not is kept as it was."""
-    from computepool.sdk.client.sizes import megabytes
-
     given = {
         "name": name,
         "tags": tuple(tag or ()) or None,
@@ -153,6 +152,41 @@ def node_fields(
         "python_mirror": python_mirror,
     }
     return {field: value for field, value in given.items() if value is not None}
+
+
+def start_arguments(
+    *,
+    tag: Tags = None,
+    property_: Properties = None,
+    cores: Cores = None,
+    elastic: Elastic = None,
+    ram: Ram = None,
+    sandbox: _Sandbox = None,
+    net: Net = None,
+    fetch_python: runtime.FetchPython = None,
+    python_mirror: runtime.PythonMirror = None,
+    reset: Reset = None,
+) -> list[str]:
+    """Arguments of `pool node start`, for `pool up` and `pool host`. Wrong ones are refused before anything is started."""
+    from computepool.agent.config import AgentConfig
+
+    given = node_fields(
+        tag=tag,
+        property_=property_,
+        cores=cores,
+        elastic=elastic,
+        ram=ram,
+        sandbox=sandbox,
+        net=net,
+        fetch_python=fetch_python,
+        python_mirror=python_mirror,
+    )
+    AgentConfig(hub_url="http://127.0.0.1", data_dir=Path(), **given)
+    check_reset(reset or ())
+    return [
+        *(word for field, value in given.items() for word in _words(field, value)),
+        *(part for word in reset or () for part in ("--reset", word)),
+    ]
 
 
 def enrolment(
@@ -180,11 +214,7 @@ def config_of(
     address = hub or kept.get("hub_url") or _enrolled_at(folder)
     kept = {field: value for field, value in kept.items() if field not in given and field != "hub_url"}
     return AgentConfig(
-        **{**kept, **given},
-        hub_url=address,
-        data_dir=folder,
-        code=codes.check_code(code),
-        kept=tuple(kept),
+        **{**kept, **given}, hub_url=address, data_dir=folder, code=codes.check_code(code), kept=tuple(kept)
     )
 
 
@@ -234,7 +264,6 @@ def _words(field: str, value: Any) -> list[str]:
 
 def _enrolled_at(folder: Path) -> str:
     from computepool.agent.hub_link import identity
-    from computepool.sdk.client.config import load_config
 
     known = identity.load(folder / "identity.json")
     return load_config().hub if known is None else known.hub_url

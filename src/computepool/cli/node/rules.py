@@ -12,6 +12,7 @@ from computepool.cli.node.nodes import Node, this_node
 from computepool.cli.node.options import Data
 from computepool.cli.options import Json, accepts, open_pool
 from computepool.core.words import short_account
+from computepool.sdk.client.sizes import megabytes
 
 _LISTS = ("allow_submitters", "deny_submitters", "allow_labels", "deny_labels")
 _Names = list[str] | None
@@ -112,9 +113,9 @@ def rules(
     node_id = this_node(data) if node is None else nodes.find(node).id
     view = nodes.rules(node_id)
     known = view.rules.model_dump(exclude_defaults=True)
-    wanted = _remove(_add({} if clear else known, given["lists"]), given["forget"]) | given["values"]
-    if wanted != known:
-        view = nodes.set_rules(node_id, NodeRules(**wanted))
+    changed = _remove(_add({} if clear else known, given["lists"]), given["forget"]) | given["values"]
+    if changed != known:
+        view = nodes.set_rules(node_id, NodeRules(**changed))
     output.show(
         view, "\n".join(view.sentences or ["No rules: the node accepts every job that fits."]), json=json
     )
@@ -142,8 +143,6 @@ def _values(**given: Any) -> dict[str, Any]:
 
 
 def _megabytes(size: str | None, option: str) -> int | None:
-    from computepool.sdk.client.sizes import megabytes
-
     return None if size is None else megabytes(size, what=option)
 
 

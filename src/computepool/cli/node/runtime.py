@@ -10,14 +10,12 @@ import typer
 from computepool.cli import output
 from computepool.cli.local.folders import data_folder, node_folder
 from computepool.cli.options import Json
+from computepool.core.errors import BadRequest
 
 if TYPE_CHECKING:
     from computepool.agent.sandbox.runtime.runtime import Runtime
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Manage the root file system that jobs see instead of your files.",
-)
+app = typer.Typer(no_args_is_help=True)
 Data = Annotated[Path | None, typer.Option(metavar="DIR", help="Base folder for data.")]
 Add = Annotated[
     list[str] | None,
@@ -105,7 +103,6 @@ def import_(file: File, *, data: Data = None, json: Json = False) -> None:
     from computepool.agent.execution.job_environment import runtime_wish
     from computepool.agent.sandbox.base import SandboxError
     from computepool.agent.sandbox.runtime import archive
-    from computepool.core.errors import BadRequest
 
     cache = _cache(data)
     try:

@@ -30,7 +30,10 @@ def fields_of(status: dict[str, Any]) -> list[tuple[str, output.Cell]]:
         ("network", "for jobs that list hosts to reach" if status["network"] else "none for jobs"),
         ("CPUs offered", _cpus(status)),
         ("not yet reported", counted(unreported, "result") if unreported else None),
-        ("results being delivered", counted(status["homecoming"], "group") if status["homecoming"] else None),
+        (
+            "results being delivered",
+            counted(status["result_deliveries"], "group") if status["result_deliveries"] else None,
+        ),
         ("hardware", status["hardware"]),
         ("clock", _clock(status["clock_offset_ms"])),
         ("running for", f"{output.span(status['uptime_s'] * 1000)} (process {status['pid']})"),
@@ -46,10 +49,10 @@ def _activity(status: dict[str, Any], running: list[str]) -> str:
 
 def _hub(status: dict[str, Any]) -> str:
     silent = status["last_contact_s"]
-    heard = "has not answered yet" if silent is None else f"answered {output.span(silent * 1000)} ago"
+    contact = "has not answered yet" if silent is None else f"answered {output.span(silent * 1000)} ago"
     lost = "" if status["connected"] or silent is None else ", too long ago: running jobs were stopped"
     error = f" ({status['last_error']})" if status["last_error"] else ""
-    return f"{status['hub']} {heard}{lost}{error}"
+    return f"{status['hub']} {contact}{lost}{error}"
 
 
 def _cpus(status: dict[str, Any]) -> str:

@@ -71,7 +71,7 @@ class Fleet:
         self.rows = 0  #: rows ever used; the columns beyond are empty
         self.version = 0
         self.supply = 0
-        self.newcomers = 0  #: nodes that owe dues
+        self.newcomers = 0  #: how many nodes are
         self.banned = 0
         self.rankings: OrderedDict[tuple[Requirements, str], Ranking] = OrderedDict()
         self._nodes: dict[str, NodeRecord] = {}
@@ -114,7 +114,7 @@ class Fleet:
         self._write_profile(node)
         self._write_price(node)
         self._write_free(node, cards=True)
-        self._changed(node.row)
+        self._mark_changed(node.row)
         self.supply += 1
         return not node.overcommitted
 
@@ -126,14 +126,14 @@ class Fleet:
         self._unlink(node)
         self.owners.leave(self._owner(node), node)
         self.prices.floors -= node.floor is not None
-        self.newcomers -= node.owes_dues
+        self.newcomers -= node.is_newcomer
         self.banned -= node.banned
         self.table.rules[node.row] = self.rulebook.change(int(self.table.rules[node.row]), NO_RULES)
         self.table.live[node.row] = False
         self.table.available[node.row] = False
         self._by_row[node.row] = None
         self._free_rows.append(node.row)
-        self._changed(node.row)
+        self._mark_changed(node.row)
         self.supply += 1  # the node a job must avoid may now be the only one left
         return True
 
@@ -154,19 +154,19 @@ class Fleet:
         if node is None:
             return
         node.evidence = evidence
-        stepped = _stepped(value)
+        stepped = _round_down(value)
         if self.table.reliability[node.row] != stepped:
             self.table.reliability[node.row] = stepped
-            self._changed(node.row)
+            self._mark_changed(node.row)
 
-    def set_dues(self, node_id: str, owes: bool) -> None:
+    def set_newcomer(self, node_id: str, owes: bool) -> None:
         """Whether it is a newcomer: those of one owner may have one job of others at a time, the owner's own not counted."""
         node = self._nodes.get(node_id)
-        if node is None or node.owes_dues == owes:
+        if node is None or node.is_newcomer == owes:
             return
-        self.newcomers += owes - node.owes_dues
+        self.newcomers += owes - node.is_newcomer
         self.owners.leave(self._owner(node), node)
-        node.owes_dues = self.table.newcomer[node.row] = owes
+        node.is_newcomer = self.table.newcomer[node.row] = owes
         self.owners.join(self._owner(node), node)
         self.supply += not owes
 
@@ -193,12 +193,12 @@ class Fleet:
             self.banned += banned - node.banned
             node.banned = banned
             self.table.banned[node.row] = banned
-            self._changed(node.row)
+            self._mark_changed(node.row)
             self.supply += not banned
 
     def set_submitter(self, account: str, score: float) -> None:
         """How this account's jobs have treated other nodes. No ranking depends on it: gates that ask are about the moment."""
-        stepped = float(_stepped(score))
+        stepped = float(_round_down(score))
         if stepped > self.submitter_score(account):
             self.supply += 1
         self._submitters[account] = stepped
@@ -212,7 +212,7 @@ class Fleet:
         if node is None or self.rules_of(node) == rules:
             return
         self.table.rules[node.row] = self.rulebook.change(int(self.table.rules[node.row]), rules)
-        self._changed(node.row)
+        self._mark_changed(node.row)
         self.supply += 1
 
     def rules_of(self, node: NodeRecord) -> Rules:
@@ -240,24 +240,24 @@ class Fleet:
             self.supply += 1
 
     def reserve(
-        self, node_id: str, wanted: Requirements, account: str = "", *, value: int = 0
+        self, node_id: str, needs: Requirements, account: str = "", *, value: int = 0
     ) -> Reservation | None:
-        """Set a job's share of a node aside; None if it does not fit. Checks capacity, dues and value only, and exactly.
+        """Set a job's share of a node aside; None if it does not fit. Checks capacity, newcomers and value only, and exactly.
 
         What the node's own owner (`account`) runs there is no part of the market.
         """
         node = self._nodes.get(node_id)
-        if node is None or not node.fits(wanted):
+        if node is None or not node.fits(needs):
             return None
         if account != node.profile.owner:
             owner = self._owner(node)
-            if (node.owes_dues and self.owners.busy[owner]) or not self.owners.has_room(owner, value):
+            if (node.is_newcomer and self.owners.busy[owner]) or not self.owners.has_room(owner, value):
                 return None
-        cards = node.pick_cards(wanted)
-        return None if cards is None else self._hold(node, wanted, cards, account=account, value=value)
+        cards = node.pick_cards(needs)
+        return None if cards is None else self._hold(node, needs, cards, account=account, value=value)
 
     def adopt(
-        self, node_id: str, wanted: Requirements, account: str = "", *, value: int = 0
+        self, node_id: str, needs: Requirements, account: str = "", *, value: int = 0
     ) -> Reservation | None:
         """Count a job that runs there already, whether it fits or not; None if there is no such node.
 
@@ -266,10 +266,10 @@ class Fleet:
         node = self._nodes.get(node_id)
         if node is None:
             return None
-        cards = node.pick_cards(wanted)
+        cards = node.pick_cards(needs)
         if cards is None:
-            cards = node.emptiest_cards(cards_needed(wanted))
-        return self._hold(node, wanted, cards, account=account, value=value)
+            cards = node.emptiest_cards(cards_needed(needs))
+        return self._hold(node, needs, cards, account=account, value=value)
 
     def release(self, node_id: str, reservation: Reservation) -> bool:
         """Give a share back. False, and no change, if it is not held: it was given back, or the node left."""
@@ -293,9 +293,9 @@ class Fleet:
         node = self._nodes.get(node_id)
         return node is not None and bool(self.table.available[node.row])
 
-    def owes_dues(self, node_id: str) -> bool:
+    def is_newcomer(self, node_id: str) -> bool:
         node = self._nodes.get(node_id)
-        return node is not None and node.owes_dues
+        return node is not None and node.is_newcomer
 
     def streak(self, node_id: str) -> int:
         """0 for a node that is not here: nothing is known of it."""
@@ -329,21 +329,21 @@ class Fleet:
 
     def _count(self, node: NodeRecord, held: Reservation, sign: int) -> None:
         if held.stranger:
-            self.owners.add(self._owner(node), jobs=sign * node.owes_dues, value=sign * held.value)
+            self.owners.add(self._owner(node), jobs=sign * node.is_newcomer, value=sign * held.value)
 
     def _hold(
-        self, node: NodeRecord, wanted: Requirements, cards: Sequence[int], *, account: str, value: int
+        self, node: NodeRecord, needs: Requirements, cards: Sequence[int], *, account: str, value: int
     ) -> Reservation:
         self._reservations += 1
         stranger = account != node.profile.owner
         held = Reservation(
             number=self._reservations,
-            cpu_milli=wanted.cpu_milli,
-            ram_mb=wanted.ram_on(node.profile.capacity),
-            disk_mb=wanted.disk_mb,
+            cpu_milli=needs.cpu_milli,
+            ram_mb=needs.ram_on(node.profile.capacity),
+            disk_mb=needs.disk_mb,
             cards=tuple(cards),
-            vram_mb=wanted.vram_mb,
-            units=self._units(node, wanted, cards) if stranger else 0,
+            vram_mb=needs.vram_mb,
+            units=self._units(node, needs, cards) if stranger else 0,
             stranger=stranger,
             value=value if stranger else 0,
         )
@@ -354,12 +354,12 @@ class Fleet:
         self.table.last_used[node.row] = self._uses
         return held
 
-    def _units(self, node: NodeRecord, wanted: Requirements, cards: Sequence[int]) -> int:
+    def _units(self, node: NodeRecord, needs: Requirements, cards: Sequence[int]) -> int:
         if not cards:
-            return wanted.cpu_milli
+            return needs.cpu_milli
         # The size of the largest card is known with the row's class; finding it again would cost more.
-        card_mb = self.prices.gpu.card_mb(int(self.table.gpu_class[node.row])) if wanted.vram_mb else 0
-        return units_of(wanted, card_mb=card_mb)
+        card_mb = self.prices.gpu.card_mb(int(self.table.gpu_class[node.row])) if needs.vram_mb else 0
+        return units_of(needs, card_mb=card_mb)
 
     def _add(self, profile: NodeProfile) -> NodeRecord:
         row = self._free_rows.pop() if self._free_rows else self._new_row()
@@ -368,7 +368,7 @@ class Fleet:
         self._by_row[row] = node
         self.table.live[row] = True
         self.table.available[row] = True
-        self.table.reliability[row] = _stepped(NEWCOMER_SCORE)
+        self.table.reliability[row] = _round_down(NEWCOMER_SCORE)
         self.table.banned[row] = self.table.newcomer[row] = False
         self._joins += 1
         self.table.last_used[row] = _NEVER_USED + self._joins
@@ -469,14 +469,14 @@ class Fleet:
         table.gpu_free[row] = units
         table.gpu_busy[row] = node.gpu_busy
 
-    def _changed(self, row: int) -> None:
+    def _mark_changed(self, row: int) -> None:
         self.version += 1
         self._journal.append(row)
         if len(self._journal) > 2 * JOURNAL_MAX:
             del self._journal[:-JOURNAL_MAX]
 
 
-def _stepped(reliability: float) -> np.float32:
+def _round_down(reliability: float) -> np.float32:
     return np.float32(round(min(1.0, max(0.0, reliability)) * RELIABILITY_STEPS) / RELIABILITY_STEPS)
 
 
@@ -490,4 +490,4 @@ def _discard(index: dict[str, set[int]], key: str, row: int) -> None:
         del index[key]
 
 
-_NEWCOMER = float(_stepped(NEWCOMER_SCORE))
+_NEWCOMER = float(_round_down(NEWCOMER_SCORE))

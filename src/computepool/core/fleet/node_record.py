@@ -83,12 +83,11 @@ class NodeRecord:
     cpu_busy: int = 0  #: units that jobs without a card hold in the market
     gpu_busy: int = 0
     floor: int | None = None  #: net microcredits for a unit-hour of its tier that the owner wants at least
-    owes_dues: bool = False  #: a newcomer: one job of others at a time
+    is_newcomer: bool = False  #: a newcomer: one job of others at a time
     strangers: int = 0  #: jobs of others that it holds
     value: int = 0  #: what these may cost
-    cap: int | None = (
-        None  #: what the jobs of others that its owner's nodes hold may be worth; None: anything
-    )
+    #: what the jobs of others that its owner's nodes hold may be worth; None: anything
+    cap: int | None = None
     evidence: tuple[float, float] = (0.0, 0.0)  #: what its successes and failures weigh
     streak: int = 0  #: results in a row that were compared with other nodes' and agreed
     banned: bool = False  #: results proven wrong: it gets no jobs of others
@@ -102,29 +101,29 @@ class NodeRecord:
         for held in self.reservations.values():
             self._apply_cards(held, 1)
 
-    def fits(self, wanted: Requirements) -> bool:
+    def fits(self, needs: Requirements) -> bool:
         """Cores, RAM and disk; `pick_cards` answers for the cards."""
         total = self.profile.capacity
         return (
-            total.cpu_milli - self.cpu_milli >= wanted.cpu_milli
-            and total.ram_mb - self.ram_mb >= wanted.ram_on(total)
-            and total.disk_mb - self.disk_mb >= wanted.disk_mb
+            total.cpu_milli - self.cpu_milli >= needs.cpu_milli
+            and total.ram_mb - self.ram_mb >= needs.ram_on(total)
+            and total.disk_mb - self.disk_mb >= needs.disk_mb
         )
 
-    def pick_cards(self, wanted: Requirements, *, idle: bool = False) -> list[int] | None:
+    def pick_cards(self, needs: Requirements, *, idle: bool = False) -> list[int] | None:
         """The tightest cards that do, so that large ones stay whole; None if there are too few.
 
         With `idle`, as if no job were on the node.
         """
-        count = cards_needed(wanted)
+        count = cards_needed(needs)
         if not count:
             return []
         fitting = []
         for index, card in enumerate(self.cards):
-            if wanted.tiers and card.tier not in wanted.tiers:
+            if needs.tiers and card.tier not in needs.tiers:
                 continue
             free_mb = card.total_mb if idle else card.free_mb
-            if free_mb >= wanted.vram_mb > 0 or (not wanted.vram_mb and (idle or not card.jobs)):
+            if free_mb >= needs.vram_mb > 0 or (not needs.vram_mb and (idle or not card.jobs)):
                 fitting.append((free_mb, index))
         if len(fitting) < count:
             return None
@@ -190,6 +189,6 @@ def cards_of(gpus: Sequence[Gpu]) -> list[Card]:
     return [Card(tier=gpu.tier, total_mb=gpu.vram_mb) for gpu in gpus[:GPUS_MAX]]
 
 
-def cards_needed(wanted: Requirements) -> int:
+def cards_needed(needs: Requirements) -> int:
     """How many cards a job takes: asking for VRAM alone means one."""
-    return wanted.gpus or int(wanted.vram_mb > 0)
+    return needs.gpus or int(needs.vram_mb > 0)

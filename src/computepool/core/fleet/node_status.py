@@ -52,22 +52,22 @@ class Departure(StrEnum):
 class Contact:
     """How lately a node was heard, and whether it asks for jobs."""
 
-    heard: bool  #: within a lease, and it did not say goodbye
+    reachable: bool  #: within a lease, and it did not say goodbye
     prompt: bool = True  #: and no word of it is overdue
     polls: bool = True  #: a poll of it is not overdue; heartbeats alone are none
     claims: bool = True  #: its last poll asked for jobs
 
 
 def rest_reason(
-    wanted: NodeState, contact: Contact, *, cooling: bool, left: bool = False
+    requested: NodeState, contact: Contact, *, cooling: bool, left: bool = False
 ) -> NodeStatus | None:
     """Why no new job may go there; None if one may. What would have to change first comes first."""
-    if wanted is NodeState.REVOKED:
+    if requested is NodeState.REVOKED:
         return NodeStatus.LEFT if left else NodeStatus.REVOKED
-    if not contact.heard:
+    if not contact.reachable:
         return NodeStatus.OFFLINE
-    if wanted is not NodeState.ACTIVE:
-        return NodeStatus(wanted.value)
+    if requested is not NodeState.ACTIVE:
+        return NodeStatus(requested.value)
     if not contact.prompt:
         return NodeStatus.UNRESPONSIVE
     if not contact.polls:

@@ -17,7 +17,7 @@ _ROWS_MIN = 64
 
 class Owners:
     def __init__(self) -> None:
-        self.busy = np.zeros(_ROWS_MIN, np.int64)  #: jobs of others that nodes with unpaid dues hold
+        self.busy = np.zeros(_ROWS_MIN, np.int64)  #: jobs of others that newcomers hold
         self.held = np.zeros(_ROWS_MIN, np.int64)  #: microcredits: what the jobs of others may cost
         self.caps = np.full(_ROWS_MIN, UNBOUND, np.int64)  #: how much that may be
         self.capped = 0  #: nodes with a bound
@@ -26,11 +26,11 @@ class Owners:
     def join(self, owner: int, node: NodeRecord) -> None:
         """A node with all that it holds."""
         self._grow(owner)
-        self.add(owner, jobs=node.strangers if node.owes_dues else 0, value=node.value)
+        self.add(owner, jobs=node.strangers if node.is_newcomer else 0, value=node.value)
         self._set_cap(owner, node.profile.node_id, node.cap)
 
     def leave(self, owner: int, node: NodeRecord) -> None:
-        self.add(owner, jobs=-node.strangers if node.owes_dues else 0, value=-node.value)
+        self.add(owner, jobs=-node.strangers if node.is_newcomer else 0, value=-node.value)
         self._set_cap(owner, node.profile.node_id, None)
 
     def add(self, owner: int, *, jobs: int, value: int) -> None:

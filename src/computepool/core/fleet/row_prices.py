@@ -49,9 +49,9 @@ class PriceClasses:
         """The zone of each class, by number."""
         return [zone for zone, _ in self._numbers]
 
-    def units(self, wanted: Requirements) -> list[int]:
+    def units(self, needs: Requirements) -> list[int]:
         """How many thousandths of units the job takes in each class."""
-        return [units_of(wanted, card_mb=card_mb) for _, card_mb in self._numbers]
+        return [units_of(needs, card_mb=card_mb) for _, card_mb in self._numbers]
 
     def follow(self, market: Market) -> bool:
         """Take the market's prices over. True if one of them fell."""
@@ -60,25 +60,25 @@ class PriceClasses:
             self._write(number, market.spot(zone), market)
         return bool((self._spot[: before.size] < before).any())
 
-    def within(self, wanted: Requirements, ceiling: int) -> Mask | None:
+    def within(self, needs: Requirements, ceiling: int) -> Mask | None:
         """Which classes the ceiling pays for; None: all of them."""
         count = len(self._numbers)
-        allowed: Mask = self._spot[:count] <= self._dearest(wanted, ceiling, self._card_mb[:count])
+        allowed: Mask = self._spot[:count] <= self._dearest(needs, ceiling, self._card_mb[:count])
         return None if allowed.all() else allowed
 
     @staticmethod
-    def _dearest(wanted: Requirements, ceiling: int, card_mb: NDArray[np.int64]) -> NDArray[np.int64] | int:
+    def _dearest(needs: Requirements, ceiling: int, card_mb: NDArray[np.int64]) -> NDArray[np.int64] | int:
         """The highest spot price at which the job costs no more than its ceiling: `price_of` the other way round.
 
         It multiplies nothing by a spot price: that product could leave 64 bits.
         """
         most = min(ceiling + 1, AMOUNT_MAX) * MILLI - 1
-        cards = cards_needed(wanted)
+        cards = cards_needed(needs)
         if not cards:
-            return most // wanted.cpu_milli if wanted.cpu_milli else AMOUNT_MAX
-        if not wanted.vram_mb:
+            return most // needs.cpu_milli if needs.cpu_milli else AMOUNT_MAX
+        if not needs.vram_mb:
             return most // (cards * MILLI)
-        share = -(-wanted.vram_mb * MILLI // np.maximum(card_mb, 1))
+        share = -(-needs.vram_mb * MILLI // np.maximum(card_mb, 1))
         units = cards * np.where(card_mb > 0, np.minimum(share, MILLI), MILLI)
         dearest: NDArray[np.int64] = most // units
         return dearest

@@ -46,7 +46,7 @@ class Table:
         self.network = np.zeros(rows, np.bool_)  # its owner lets jobs reach the hosts they list
         self.rules = np.zeros(rows, np.int32)  # numbers in the rule book; 0 allows everything
         self.reliability = np.zeros(rows, np.float32)
-        self.newcomer = np.zeros(rows, np.bool_)  # owes dues: one job of others at a time
+        self.newcomer = np.zeros(rows, np.bool_)  # one job of others at a time
         self.banned = np.zeros(rows, np.bool_)  # three wrong results: nothing of others
         self.last_used = np.zeros(rows, np.int64)
         # What jobs without and with a GPU cost there (numbers of classes, see row_prices.py), what the owner wants
@@ -71,7 +71,7 @@ class Table:
 
     def grow(self, rows: int) -> None:
         for name, column in vars(self).items():
-            grown = [_grown(c, rows) for c in column] if isinstance(column, list) else _grown(column, rows)
+            grown = [_grow(c, rows) for c in column] if isinstance(column, list) else _grow(column, rows)
             setattr(self, name, grown)
 
     def make_ranks(self, cards: int) -> None:
@@ -108,7 +108,7 @@ def write_ranked(columns: list[NDArray[np.int32]], row: int, values: Sequence[in
         column[row] = min(value, INT32_MAX)
 
 
-def _grown(column: NDArray[Scalar], rows: int) -> NDArray[Scalar]:
+def _grow(column: NDArray[Scalar], rows: int) -> NDArray[Scalar]:
     grown = np.zeros(rows, column.dtype)
     grown[: column.size] = column
     return grown

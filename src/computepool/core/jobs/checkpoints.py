@@ -29,7 +29,7 @@ class Refusal(StrEnum):
 
 
 _SENTENCES = {
-    Refusal.NOT_LIVE: "This attempt does not have the job any more.",
+    Refusal.NOT_LIVE: "This attempt no longer has the job.",
     Refusal.OLD: "A newer checkpoint of this attempt is there already.",
     Refusal.TOO_SOON: "The checkpoint before this one was kept a moment ago.",
     Refusal.EMPTY: "There is no file in it to go on from.",
@@ -60,32 +60,39 @@ class ReportedCheckpoint:
 
 
 def refusal(
-    kept: StoredCheckpoint | None, said: ReportedCheckpoint, *, now_ms: int, gap_ms: int
+    kept: StoredCheckpoint | None, reported: ReportedCheckpoint, *, now_ms: int, gap_ms: int
 ) -> Refusal | None:
     """None: it may be kept. The last word of an attempt is never too soon, but there is only one."""
-    if not said.files:
+    if not reported.files:
         return Refusal.EMPTY
     if kept is None:
         return None
-    same = kept.attempt_no == said.attempt_no
-    if same and said.seq <= kept.seq:
+    same = kept.attempt_no == reported.attempt_no
+    if same and reported.seq <= kept.seq:
         return Refusal.OLD
-    if now_ms - kept.at_ms < gap_ms and not (said.last and not (same and kept.last)):
+    if now_ms - kept.at_ms < gap_ms and not (reported.last and not (same and kept.last)):
         return Refusal.TOO_SOON
-    if same and kept.progress is not None and said.progress is not None and said.progress < kept.progress:
+    if (
+        same
+        and kept.progress is not None
+        and reported.progress is not None
+        and reported.progress < kept.progress
+    ):
         return Refusal.PROGRESS
     return None
 
 
-def progress_after(kept: float | None, said: float | None) -> float | None:
+def progress_after(kept: float | None, reported: float | None) -> float | None:
     """Never goes back: a job that goes on from a checkpoint may count what is left of it from 0 again."""
-    known = [share for share in (kept, said) if share is not None]
+    known = [share for share in (kept, reported) if share is not None]
     return max(known, default=None)
 
 
-def covered_ms(*, said_ms: int, leased_at_ms: int, now_ms: int, lane_left_ms: int, limit_left_ms: int) -> int:
+def covered_ms(
+    *, reported_ms: int, leased_at_ms: int, now_ms: int, lane_left_ms: int, limit_left_ms: int
+) -> int:
     """The attempt's own time up to its checkpoint: what the node says, within what anybody can have worked."""
-    return max(0, min(said_ms, now_ms - leased_at_ms, lane_left_ms, limit_left_ms))
+    return max(0, min(reported_ms, now_ms - leased_at_ms, lane_left_ms, limit_left_ms))
 
 
 def earned_ms(longest_ms: int, progress: float | None) -> int:

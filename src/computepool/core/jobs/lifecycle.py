@@ -168,9 +168,8 @@ class RetryLimits:
     retries: int  #: after failures that are the job's fault
     node_faults_max: int = 5  #: nodes that may be lost under it
     owners_max: int = 3  #: different owners' nodes that may fail it before it is called poison
-    owners_unable_max: int = (
-        2  #: different owners whose nodes say that they could not run it, before it is to blame
-    )
+    #: different owners whose nodes say that they could not run it, before it is to blame
+    owners_unable_max: int = 2
     backoff_base_ms: int = 1_000
     backoff_max_ms: int = 60_000
 
@@ -182,9 +181,8 @@ class FailureHistory:
     job_faults: int
     node_faults: int
     owners_failed: int  #: different owners on whose nodes the job failed by its own fault
-    owners_unable: int = (
-        0  #: different owners whose nodes could not run it; none where one of them has a result
-    )
+    #: different owners whose nodes could not run it; none where one of them has a result
+    owners_unable: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

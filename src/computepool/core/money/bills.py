@@ -162,8 +162,8 @@ def seconds(ms: int) -> str:
     if ms < 2 * _MINUTE_MS:
         return exact
     minutes = ms // _MINUTE_MS
-    said = f"{minutes} min" if ms < _HOUR_MS else f"{minutes // 60} h {minutes % 60} min"
-    return f"{exact} ({said})"
+    duration = f"{minutes} min" if ms < _HOUR_MS else f"{minutes // 60} h {minutes % 60} min"
+    return f"{exact} ({duration})"
 
 
 def table_digest(table: PriceTable) -> str:

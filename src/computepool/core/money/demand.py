@@ -108,13 +108,13 @@ class Counting:
 
     def _elsewhere(self, shape: Shape) -> int:
         """The capacity of other hubs that the job may go to, as far as zones tell."""
-        wanted = shape.requirements
-        units = units_of(wanted)
-        regions = {region_of(region) for region in wanted.regions}
+        needs = shape.requirements
+        units = units_of(needs)
+        regions = {region_of(region) for region in needs.regions}
         found = 0
         for zone, capacity in self._others.items():
-            if cards_needed(wanted):
-                fits = zone.tier not in CPU_TIERS and (not wanted.tiers or zone.tier in wanted.tiers)
+            if cards_needed(needs):
+                fits = zone.tier not in CPU_TIERS and (not needs.tiers or zone.tier in needs.tiers)
             else:
                 fits = zone.tier in CPU_TIERS
             price = price_of(self._market.spot(zone), units)
@@ -151,8 +151,8 @@ class _Side:
             table.cards[rows].astype(np.int64) * MILLI if cards else table.cpu_total[rows].astype(np.int64)
         )
 
-    def units(self, wanted: Requirements) -> list[int]:
-        return self._classes.units(wanted)[: len(self.zones)]
+    def units(self, needs: Requirements) -> list[int]:
+        return self._classes.units(needs)[: len(self.zones)]
 
     def sums(self, amounts: Units, rows: Mask) -> Units:
         """By class, over these rows. In whole numbers, which `bincount` with weights would not be."""

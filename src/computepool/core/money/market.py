@@ -66,9 +66,9 @@ class Market:
         return max(low, min(high, self.spots.get(zone, self.table.reference(zone))))
 
     def offer(self, shape: Shape, node: NodeProfile) -> Offer:
-        wanted, capacity = shape.requirements, node.capacity
-        zone = zone_of(wanted, capacity, region=node.region)
-        units = units_of(wanted, card_mb=largest_card_mb(capacity))
+        needs, capacity = shape.requirements, node.capacity
+        zone = zone_of(needs, capacity, region=node.region)
+        units = units_of(needs, card_mb=largest_card_mb(capacity))
         spot = self.spot(zone)
         price = 0 if node.owner == shape.account else price_of(spot, units)
         return Offer(zone, spot, units, price, self.table.version)

@@ -50,9 +50,8 @@ class Why(StrEnum):
     SENDING = "sending"
     PROCESSING = "processing"
     NO_ANSWER = "no_answer"
-    REFUSED_AGAIN = (
-        "refused_again"  #: sent a second time, it was refused; what became of the first time is not known
-    )
+    #: sent a second time, it was refused; what became of the first time is not known
+    REFUSED_AGAIN = "refused_again"
     BANK_PAID = "bank_paid"
     BANK_REFUSED = "bank_refused"
     MARKED_PAID = "marked_paid"
@@ -227,7 +226,7 @@ class Step:
     why: Why
 
 
-def judge(answer: BankReply, asked: BankRequest) -> Step | None:
+def judge(answer: BankReply, request: BankRequest) -> Step | None:
     """Where the answer leads. None: it tells nothing new.
 
     A refusal ends a payout only where it cannot be about another copy of the order: the first time it is sent, or when
@@ -237,11 +236,11 @@ def judge(answer: BankReply, asked: BankRequest) -> Step | None:
         return Step(PayoutState.PAID, Why.BANK_PAID)
     if answer.word is Word.PROCESSING:
         return Step(PayoutState.SUBMITTED, Why.PROCESSING)
-    if answer.word is Word.REFUSED and asked is BankRequest.SUBMIT_AGAIN:
+    if answer.word is Word.REFUSED and request is BankRequest.SUBMIT_AGAIN:
         return Step(PayoutState.UNKNOWN, Why.REFUSED_AGAIN)
     if answer.word is Word.REFUSED:
         return Step(PayoutState.FAILED, Why.BANK_REFUSED)
-    if asked is BankRequest.LOOK_UP:
+    if request is BankRequest.LOOK_UP:
         return None
     return Step(PayoutState.UNKNOWN, Why.NO_ANSWER)
 
@@ -287,5 +286,5 @@ def reason_text(why: Why, words: str = "") -> str:
 
 
 def reason_parts(text: str) -> tuple[Why, str]:
-    word, _, said = text.partition(": ")
-    return Why(word), said
+    word, _, detail = text.partition(": ")
+    return Why(word), detail

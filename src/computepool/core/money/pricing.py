@@ -126,19 +126,19 @@ def from_json(body: str) -> PriceTable:
     return PriceTable(**(values | {"economy": Economy(values["economy"])}))
 
 
-def zone_of(wanted: Requirements, node: Capacity, *, region: str) -> Zone:
+def zone_of(needs: Requirements, node: Capacity, *, region: str) -> Zone:
     """A job pays for what it uses: one without a GPU pays the price of a core, also on a node with cards."""
-    return Zone(node.tier if cards_needed(wanted) else node.cpu_tier, region_of(region))
+    return Zone(node.tier if cards_needed(needs) else node.cpu_tier, region_of(region))
 
 
-def units_of(wanted: Requirements, *, card_mb: int = 0) -> int:
+def units_of(needs: Requirements, *, card_mb: int = 0) -> int:
     """Thousandths of units the job takes. `card_mb` is the node's largest card; 0 counts whole cards, the most it can be."""
-    cards = cards_needed(wanted)
+    cards = cards_needed(needs)
     if not cards:
-        return wanted.cpu_milli
-    if not wanted.vram_mb or card_mb <= 0:
+        return needs.cpu_milli
+    if not needs.vram_mb or card_mb <= 0:
         return cards * MILLI
-    share = -(-wanted.vram_mb * MILLI // card_mb)
+    share = -(-needs.vram_mb * MILLI // card_mb)
     return cards * min(MILLI, share)
 
 

@@ -85,51 +85,49 @@ def _rounded_up(amount: int) -> int:
     return -(-amount // step) * step
 
 
-def places_of(fleet: Fleet, wanted: Requirements, account: str) -> dict[Zone, int]:
+def places_of(fleet: Fleet, needs: Requirements, account: str) -> dict[Zone, int]:
     """Zones of the nodes that could ever run it, each with the most units that it would take there."""
-    return _places_at(fleet, wanted, _able_rows(fleet, wanted, account))
+    return _places_at(fleet, needs, _able_rows(fleet, needs, account))
 
 
-def _able_rows(fleet: Fleet, wanted: Requirements, account: str) -> NDArray[np.intp]:
-    return np.flatnonzero(could_run(fleet, Shape(wanted, account), slice(0, fleet.rows)))
+def _able_rows(fleet: Fleet, needs: Requirements, account: str) -> NDArray[np.intp]:
+    return np.flatnonzero(could_run(fleet, Shape(needs, account), slice(0, fleet.rows)))
 
 
-def _places_at(fleet: Fleet, wanted: Requirements, rows: NDArray[np.intp]) -> dict[Zone, int]:
+def _places_at(fleet: Fleet, needs: Requirements, rows: NDArray[np.intp]) -> dict[Zone, int]:
     table = fleet.table
     if not rows.size:
         return {}
-    if not cards_needed(wanted):
+    if not cards_needed(needs):
         classes = np.flatnonzero(np.bincount(table.cpu_class[rows])).tolist()  # small numbers
         zones_by_class = fleet.prices.cpu.zones()
-        return {zones_by_class[number]: units_of(wanted) for number in classes}
+        return {zones_by_class[number]: units_of(needs) for number in classes}
     pairs = table.tier[rows].astype(np.int64) << 32 | table.region[rows]
     zones, group = np.unique(pairs, return_inverse=True)
     # The smallest of the nodes' largest cards: there a given amount of memory is the greatest share.
     cards = np.full(zones.size, np.iinfo(np.int32).max, np.int32)
     np.minimum.at(cards, group, table.vram_total[0][rows])
     return {
-        Zone(fleet.words.word(pair >> 32), fleet.words.word(pair & 0xFFFFFFFF)): units_of(
-            wanted, card_mb=card
-        )
+        Zone(fleet.words.word(pair >> 32), fleet.words.word(pair & 0xFFFFFFFF)): units_of(needs, card_mb=card)
         for pair, card in zip(zones.tolist(), cards.tolist(), strict=True)
     }
 
 
-def likely_places(market: Market, wanted: Requirements) -> dict[Zone, int]:
+def likely_places(market: Market, needs: Requirements) -> dict[Zone, int]:
     """Where it might run when no node that could is connected: the zones that have a price, else those it asks for."""
-    units = units_of(wanted)
-    cpu = not cards_needed(wanted)
-    tiers = {CPU_TIER} if cpu else wanted.tiers
+    units = units_of(needs)
+    cpu = not cards_needed(needs)
+    tiers = {CPU_TIER} if cpu else needs.tiers
     priced = {
         zone: units
         for zone in market.spots
         if (zone.tier in tiers if tiers else zone.tier not in CPU_TIERS)
-        and (not wanted.regions or zone.region in wanted.regions)
+        and (not needs.regions or zone.region in needs.regions)
     }
     if priced:
         return priced
-    asked = [Zone(tier, region) for tier in tiers or {UNKNOWN_GPU_TIER} for region in wanted.regions or {""}]
-    return dict.fromkeys(asked, units)
+    zones = [Zone(tier, region) for tier in tiers or {UNKNOWN_GPU_TIER} for region in needs.regions or {""}]
+    return dict.fromkeys(zones, units)
 
 
 @dataclass(slots=True)
@@ -150,35 +148,35 @@ class Ceilings:
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[Requirements, str], _Known] = OrderedDict()
 
-    def find(self, fleet: Fleet, market: Market, wanted: Requirements, *, account: str, now_ms: int) -> int:
-        known = self._places(fleet, wanted, account, now_ms=now_ms)
+    def find(self, fleet: Fleet, market: Market, needs: Requirements, *, account: str, now_ms: int) -> int:
+        known = self._places(fleet, needs, account, now_ms=now_ms)
         if not known.places:
             # Right after a start nobody is connected yet; the prices of the zones are known.
-            return default_ceiling(market, likely_places(market, wanted).items())
+            return default_ceiling(market, likely_places(market, needs).items())
         spots = [market.spots.get(zone) for zone in known.places]
         if known.table is not market.table or known.spots != spots:
             known.ceiling = default_ceiling(market, known.places.items())
             known.table, known.spots = market.table, spots
         return known.ceiling
 
-    def has_own(self, fleet: Fleet, wanted: Requirements, *, account: str, now_ms: int) -> bool:
+    def has_own(self, fleet: Fleet, needs: Requirements, *, account: str, now_ms: int) -> bool:
         """Whether a connected node of the submitter's could run it, for nothing."""
-        return self._places(fleet, wanted, account, now_ms=now_ms).own
+        return self._places(fleet, needs, account, now_ms=now_ms).own
 
-    def is_possible(self, fleet: Fleet, wanted: Requirements, *, account: str, now_ms: int) -> bool:
+    def is_possible(self, fleet: Fleet, needs: Requirements, *, account: str, now_ms: int) -> bool:
         """Whether a connected node could run it once it is idle."""
-        return self._places(fleet, wanted, account, now_ms=now_ms).able
+        return self._places(fleet, needs, account, now_ms=now_ms).able
 
-    def _places(self, fleet: Fleet, wanted: Requirements, account: str, *, now_ms: int) -> _Known:
-        key = (wanted, account)
+    def _places(self, fleet: Fleet, needs: Requirements, account: str, *, now_ms: int) -> _Known:
+        key = (needs, account)
         known = self._known.get(key)
         if known is not None:
             slightly_old = len(fleet) >= LARGE_FLEET and 0 <= now_ms - known.at_ms < LARGE_FLEET_AGE_MS
             if known.version == fleet.version or slightly_old:
                 return known
-        rows = _able_rows(fleet, wanted, account)
+        rows = _able_rows(fleet, needs, account)
         own = bool((fleet.table.owner[rows] == fleet.accounts.find(account)).any())
-        known = _Known(fleet.version, now_ms, _places_at(fleet, wanted, rows), own, bool(rows.size))
+        known = _Known(fleet.version, now_ms, _places_at(fleet, needs, rows), own, bool(rows.size))
         self._known[key] = known
         self._known.move_to_end(key)
         if len(self._known) > PLACES_MAX:

@@ -75,19 +75,19 @@ def eligible(fleet: Fleet, shape: Shape) -> Mask:
 
 def score(fleet: Fleet, shape: Shape, rows: Rows) -> dict[str, Floats]:
     """The weighted terms of each row's score, which is their sum. For rows that passed the static gates."""
-    wanted = shape.requirements
-    fit_vram = _fit_vram(fleet, wanted, rows)
+    needs = shape.requirements
+    fit_vram = _fit_vram(fleet, needs, rows)
     terms = {
-        "fit_vram": _weighted(FIT_VRAM_WEIGHT, fit_vram),
-        "fit_cores": _weighted(FIT_CORES_WEIGHT, _fit_cores(fleet, wanted, rows)),
-        "reliability": _weighted(RELIABILITY_WEIGHT, fleet.table.reliability[rows]),
+        "fit_vram": _weigh(FIT_VRAM_WEIGHT, fit_vram),
+        "fit_cores": _weigh(FIT_CORES_WEIGHT, _fit_cores(fleet, needs, rows)),
+        "reliability": _weigh(RELIABILITY_WEIGHT, fleet.table.reliability[rows]),
         "own_node": _is_own(fleet, shape, rows) * np.float32(OWN_NODE_WEIGHT),
     }
-    if cards_needed(wanted):  # the speed of a card means nothing to a job that uses none
-        used = fit_vram if wanted.vram_mb else np.float32(1)  # the speed of an idle part is of no use either
-        terms["tier_speed"] = _weighted(TIER_SPEED_WEIGHT, fleet.table.speed[rows] * used)
-    if wanted.prefer_tags:
-        terms["preferred_tags"] = _weighted(PREFERRED_TAGS_WEIGHT, _preferred(fleet, wanted, rows))
+    if cards_needed(needs):  # the speed of a card means nothing to a job that uses none
+        used = fit_vram if needs.vram_mb else np.float32(1)  # the speed of an idle part is of no use either
+        terms["tier_speed"] = _weigh(TIER_SPEED_WEIGHT, fleet.table.speed[rows] * used)
+    if needs.prefer_tags:
+        terms["preferred_tags"] = _weigh(PREFERRED_TAGS_WEIGHT, _tag_share(fleet, needs, rows))
     return terms
 
 
@@ -157,7 +157,7 @@ class Search:
         avoided = fleet.row_of(self._shape.avoid_node) if self._shape.avoid_node else None
         if avoided is not None and not (ranking.passing == 1 and ranking.bands[avoided] >= 0):
             room[avoided] = False
-        return _banned(ranking.bands, room)
+        return _mask_bands(ranking.bands, room)
 
     def _next_candidates(self) -> bool:
         """Make the nodes of the best band the candidates, least recently used first."""
@@ -167,9 +167,8 @@ class Search:
         at_best = self._bands == best
         used = self._fleet.table.last_used[: at_best.size]
         candidates = _least_recent(used, at_best, self._expected)
-        self._take_turns = (
-            len(candidates) < self._expected
-        )  # these are all: they go round until they are full
+        # these are all: they go round until they are full
+        self._take_turns = len(candidates) < self._expected
         self._expected *= 2
         self._remember_scores(candidates)
         self._candidates.extend(candidates)
@@ -250,7 +249,7 @@ def score_bands(fleet: Fleet, shape: Shape, rows: Rows) -> NDArray[np.int16]:
         bands = np.full(able.shape, -1, np.int16)  # gathering the few that passed is cheaper than scoring all
         bands[some] = _band_of(score(fleet, shape, some))
         return bands
-    return _banned(_band_of(score(fleet, shape, rows)), able)
+    return _mask_bands(_band_of(score(fleet, shape, rows)), able)
 
 
 def _band_of(terms: dict[str, Floats]) -> NDArray[np.int16]:
@@ -262,54 +261,54 @@ def _band_of(terms: dict[str, Floats]) -> NDArray[np.int16]:
     return total.astype(np.int16)
 
 
-def _banned(bands: NDArray[np.int16], allowed: Mask) -> NDArray[np.int16]:
+def _mask_bands(bands: NDArray[np.int16], allowed: Mask) -> NDArray[np.int16]:
     """The bands, -1 where not allowed."""
     # OR with all ones is -1. On a mixed mask this is several times faster than `np.where`.
     banned: NDArray[np.int16] = bands | (allowed.view(np.int8) - np.int8(1))
     return banned
 
 
-def _least_recent(used: NDArray[np.int64], among: Mask, wanted: int) -> list[int]:
+def _least_recent(used: NDArray[np.int64], among: Mask, count: int) -> list[int]:
     """Up to `wanted` rows of those in `among`, the one used longest ago first."""
     if among.size > _SAMPLE:
         # Sorting out the few smallest of 100 000 costs more than all gates together, so a sample first tells below
         # which value they must be.
         stride = among.size // _SAMPLE
         sample = used[::stride][among[::stride]]
-        rank = 2 * wanted // stride + 8
+        rank = 2 * count // stride + 8
         if rank < sample.size:
             near = among & (used <= np.partition(sample, rank)[rank])
-            among = near if np.count_nonzero(near) >= wanted else among
+            among = near if np.count_nonzero(near) >= count else among
     rows = np.flatnonzero(among)
     turn = used[rows]
-    if rows.size > wanted:
-        soonest = np.argpartition(turn, wanted - 1)[:wanted]
+    if rows.size > count:
+        soonest = np.argpartition(turn, count - 1)[:count]
         rows, turn = rows[soonest], turn[soonest]
     ordered: list[int] = rows[np.argsort(turn)].tolist()
     return ordered
 
 
-def _fit_cores(fleet: Fleet, wanted: Requirements, rows: Rows) -> Floats:
+def _fit_cores(fleet: Fleet, needs: Requirements, rows: Rows) -> Floats:
     """The share of the node's cores that the job uses."""
-    return _share(wanted.cpu_milli, fleet.table.cpu_total[rows])
+    return _share(needs.cpu_milli, fleet.table.cpu_total[rows])
 
 
-def _fit_vram(fleet: Fleet, wanted: Requirements, rows: Rows) -> Floats:
+def _fit_vram(fleet: Fleet, needs: Requirements, rows: Rows) -> Floats:
     """1 where the job wastes no memory of a card, the smallest one among the node's largest; less the more lies idle.
 
     A job without a card fits best where there is none.
     """
-    table, count = fleet.table, cards_needed(wanted)
+    table, count = fleet.table, cards_needed(needs)
     if not count:
         without: Floats = np.equal(table.cards[rows], 0).astype(np.float32)
         return without
-    if not wanted.vram_mb:  # whole cards: nothing of them is wasted, but the cards beside them are
+    if not needs.vram_mb:  # whole cards: nothing of them is wasted, but the cards beside them are
         return _share(count, table.cards[rows])
     if count > len(table.vram_total):
         return np.zeros(table.cards[rows].shape, np.float32)
     # Rows that failed a gate are scored too, and thrown away later: what "lies idle" there may be negative.
     idle: Floats = table.vram_total[count - 1][rows].astype(np.float32)
-    idle -= np.float32(wanted.vram_mb)
+    idle -= np.float32(needs.vram_mb)
     np.maximum(idle, np.float32(IDLE_VRAM_MB), out=idle)
     np.divide(np.float32(IDLE_VRAM_MB), idle, out=idle)
     return idle
@@ -320,12 +319,12 @@ def _is_own(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
     return own
 
 
-def _preferred(fleet: Fleet, wanted: Requirements, rows: Rows) -> Floats:
+def _tag_share(fleet: Fleet, needs: Requirements, rows: Rows) -> Floats:
     """The share of the preferred tags that the node has."""
     present = np.zeros(fleet.table.live[rows].shape, np.float32)
-    for tag in wanted.prefer_tags:
+    for tag in needs.prefer_tags:
         present += fleet.features.has(tag, rows)
-    return _weighted(1 / len(wanted.prefer_tags), present)
+    return _weigh(1 / len(needs.prefer_tags), present)
 
 
 def _share(part: int, whole: NDArray[np.int16] | NDArray[np.int32]) -> Floats:
@@ -336,6 +335,6 @@ def _share(part: int, whole: NDArray[np.int16] | NDArray[np.int32]) -> Floats:
     return share
 
 
-def _weighted(weight: float, values: Floats) -> Floats:
+def _weigh(weight: float, values: Floats) -> Floats:
     weighted: Floats = values * np.float32(weight)
     return weighted

@@ -36,8 +36,8 @@ def chosen_by_pool(fleet: Fleet, shape: Shape) -> bool:
     """Whether who runs this is the pool's choice. The submitter's own nodes are nobody's choice but his."""
     rows = slice(0, fleet.rows)
     able = could_run(fleet, shape, rows) & affordable(fleet, shape, rows)
-    wanted = replace(shape.requirements.without_wishes(), node="", mesh_version="")
-    needs = replace(shape, requirements=wanted, ceiling=None)
+    relaxed = replace(shape.requirements.without_wishes(), node="", mesh_version="")
+    needs = replace(shape, requirements=relaxed, ceiling=None)
     return is_open(
         able=_owners(fleet, shape, able),
         proven=_owners(fleet, shape, able & ~fleet.table.newcomer[rows]),

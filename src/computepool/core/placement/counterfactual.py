@@ -18,11 +18,11 @@ from computepool.core.fleet.features import Mask
 from computepool.core.fleet.fleet import Fleet
 from computepool.core.fleet.node_record import cards_needed
 from computepool.core.isolation import Level
-from computepool.core.money.money import format_credits
+from computepool.core.money.money import format_credits, round_up
 from computepool.core.placement import gate_messages
 from computepool.core.placement.allocator import eligible
-from computepool.core.placement.gates import GATES, Verdicts, cheapest, ram_wanted
-from computepool.core.pythons import commonest
+from computepool.core.placement.gates import GATES, Verdicts, cheapest, ram_needed
+from computepool.core.pythons import any_version, commonest
 from computepool.core.resources import Requirements, Shape
 from computepool.core.words import memory_size
 
@@ -42,7 +42,7 @@ _STEP = 1_000
 #: Nodes looked at one by one when a list of names or tags is at fault.
 _ROWS_LOOKED_AT = 1_000
 
-Asked = TypeVar("Asked", str, tuple[str, str])
+Required = TypeVar("Required", str, tuple[str, str])
 Rows = NDArray[np.intp]
 
 
@@ -84,7 +84,7 @@ def _best(fleet: Fleet, shape: Shape, found: Iterator[tuple[_Step, ...]]) -> tup
     for steps in found:
         changed = shape
         for step in steps:
-            changed = _stepped(changed, step)
+            changed = _take_step(changed, step)
         nodes = int(np.count_nonzero(eligible(fleet, changed)))
         if nodes and changed not in best:
             best[changed] = Change(
@@ -112,7 +112,7 @@ def _pairs(fleet: Fleet, shape: Shape, verdicts: Verdicts) -> Iterator[tuple[_St
     for first, second in permutations(failed, 2):
         rows = verdicts.rows[failed[first] & failed[second]]
         for step in _steps(first, fleet, shape, rows=rows):
-            relaxed = _stepped(shape, step)
+            relaxed = _take_step(shape, step)
             passed = _GATES[first].passes(fleet, relaxed, rows)
             left = rows if passed is None else rows[passed]
             for other in _steps(second, fleet, relaxed, rows=left):
@@ -129,7 +129,7 @@ def _steps(gate: str, fleet: Fleet, shape: Shape, *, rows: Rows) -> list[_Step]:
     )
 
 
-def _stepped(shape: Shape, step: _Step) -> Shape:
+def _take_step(shape: Shape, step: _Step) -> Shape:
     ceiling = shape.ceiling if step.ceiling is None else step.ceiling
     return replace(shape, requirements=step.requirements, ceiling=ceiling)
 
@@ -140,164 +140,166 @@ def _failing_just(count: int, verdicts: Verdicts) -> dict[str, Mask]:
     return {gate: ~verdicts.now[gate] & candidates for gate in (*_RELAX, _PRICE) if gate in verdicts.now}
 
 
-def _fewer_cores(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
-    before, after = wanted.cpu_milli, _most(fleet.table.cpu_free, rows)
+def _fewer_cores(fleet: Fleet, needs: Requirements, rows: Rows) -> list[_Step]:
+    before, after = needs.cpu_milli, _most(fleet.table.cpu_free, rows)
     change = f"{gate_messages.cores(before)} → {gate_messages.cores(after)}"
-    less = replace(wanted, cpu_milli=after)
+    less = replace(needs, cpu_milli=after)
     step = _Step("cores", change, f"with {gate_messages.cores(after)}", less, _given_up(before, after))
     return [step] if 0 < after < before else []
 
 
-def _less_ram(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
-    before = int(np.max(ram_wanted(fleet, wanted, rows), initial=0))
+def _less_ram(fleet: Fleet, needs: Requirements, rows: Rows) -> list[_Step]:
+    before = int(np.max(ram_needed(fleet, needs, rows), initial=0))
     after = _most(fleet.table.ram_free, rows)
     change = f"ram {memory_size(before, up=True)} → {memory_size(after)}"
-    less = replace(wanted, ram_mb=after, ram_by_cores=False)
+    less = replace(needs, ram_mb=after, ram_by_cores=False)
     step = _Step("ram", change, f"with {memory_size(after)} of RAM", less, _given_up(before, after))
     return [step] if 0 < after < before else []
 
 
-def _less_disk(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
-    before, after = wanted.disk_mb, _most(fleet.table.disk_free, rows)
+def _less_disk(fleet: Fleet, needs: Requirements, rows: Rows) -> list[_Step]:
+    before, after = needs.disk_mb, _most(fleet.table.disk_free, rows)
     change = f"disk {memory_size(before, up=True)} → {memory_size(after)}"
-    less = replace(wanted, disk_mb=after)
+    less = replace(needs, disk_mb=after)
     step = _Step("disk", change, f"with {memory_size(after)} of disk", less, _given_up(before, after))
     return [step] if 0 < after < before else []
 
 
-def _smaller_gpu(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
+def _smaller_gpu(fleet: Fleet, needs: Requirements, rows: Rows) -> list[_Step]:
     """Less VRAM on as many cards, fewer cards with as much, or no card at all."""
-    count, before = cards_needed(wanted), wanted.vram_mb
+    count, before = cards_needed(needs), needs.vram_mb
     ranked = fleet.table.vram_free
     steps = []
     after = _most(ranked[count - 1], rows) if count <= len(ranked) else 0
     if 0 < after < before:
         change = f"vram {memory_size(before, up=True)} → {memory_size(after)}"
         clause = f"with {memory_size(after)} of VRAM"
-        less = replace(wanted, vram_mb=after)
+        less = replace(needs, vram_mb=after)
         steps.append(_Step("gpu", change, clause, less, _given_up(before, after)))
-    most = _cards_at_once(fleet, wanted, rows)
+    most = _cards_at_once(fleet, needs, rows)
     if 0 < most < count:
         clause = f"with {most} GPU{'s' if most > 1 else ''}"
-        fewer = replace(wanted, gpus=most)
+        fewer = replace(needs, gpus=most)
         steps.append(_Step("gpu", f"gpus {count} → {most}", clause, fewer, _given_up(count, most)))
-    without = replace(wanted, gpus=0, vram_mb=0)
+    without = replace(needs, gpus=0, vram_mb=0)
     steps.append(_Step("gpu", "no GPU", "without a GPU", without, _COST_WITHOUT_GPU))
     return steps
 
 
-def _cards_at_once(fleet: Fleet, wanted: Requirements, rows: Rows) -> int:
+def _cards_at_once(fleet: Fleet, needs: Requirements, rows: Rows) -> int:
     """The most cards with enough free that one of these nodes has."""
-    if not wanted.vram_mb:
+    if not needs.vram_mb:
         return int(fleet.table.cards_idle[rows].max())
-    return sum(bool((column[rows] >= wanted.vram_mb).any()) for column in fleet.table.vram_free)
+    return sum(bool((column[rows] >= needs.vram_mb).any()) for column in fleet.table.vram_free)
 
 
-def _wider_tier(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
+def _wider_tier(fleet: Fleet, needs: Requirements, rows: Rows) -> list[_Step]:
     """One tier more: the one most of these nodes have."""
     tier = _commonest(fleet, fleet.table.tier[rows])
-    wider = replace(wanted, tiers=wanted.tiers | {tier})
-    change = f"tier {gate_messages.any_of(wanted.tiers)} → {gate_messages.any_of(wider.tiers)}"
+    wider = replace(needs, tiers=needs.tiers | {tier})
+    change = f"tier {gate_messages.any_of(needs.tiers)} → {gate_messages.any_of(wider.tiers)}"
     return [_Step("tier", change, f"with tier {tier} allowed too", wider, _COST_WIDEN)]
 
 
-def _wider_region(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
+def _wider_region(fleet: Fleet, needs: Requirements, rows: Rows) -> list[_Step]:
     """One region more: the one most of these nodes have; any, if they do not say."""
     region = _commonest(fleet, fleet.table.region[rows])
-    wider = replace(wanted, regions=wanted.regions | {region} if region else frozenset())
-    change = f"region {gate_messages.any_of(wanted.regions)} → {gate_messages.any_of(wider.regions) or 'any'}"
+    wider = replace(needs, regions=needs.regions | {region} if region else frozenset())
+    change = f"region {gate_messages.any_of(needs.regions)} → {gate_messages.any_of(wider.regions) or 'any'}"
     clause = f"with region {region} allowed too" if region else "in any region"
     return [_Step("region", change, clause, wider, _COST_WIDEN)]
 
 
-def _other_mesh_version(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
+def _other_mesh_version(fleet: Fleet, needs: Requirements, rows: Rows) -> list[_Step]:
     version = _commonest(fleet, fleet.table.mesh_version[rows])
-    change = f"mesh version {wanted.mesh_version} → {version or 'any'}"
-    other = replace(wanted, mesh_version=version)
+    change = f"mesh version {needs.mesh_version} → {version or 'any'}"
+    other = replace(needs, mesh_version=version)
     return [
         _Step("mesh_version", change, f"with mesh version {version or 'any'}", other, _COST_OTHER_SOFTWARE)
     ]
 
 
-def _other_python(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
+def _other_python(fleet: Fleet, needs: Requirements, rows: Rows) -> list[_Step]:
     masks, counts = np.unique(fleet.table.python[rows], return_counts=True)
     version = commonest(dict(zip(masks.tolist(), counts.tolist(), strict=True)))
-    change = f"python {wanted.python} → {version or 'any'}"
-    other = replace(wanted, python=version)
+    change = f"python {any_version(needs.pythons)} → {version or 'any'}"
+    other = replace(needs, pythons=frozenset({version} - {""}))
     return [
         _Step("python", change, f"with Python {version or 'of any version'}", other, _COST_OTHER_SOFTWARE)
     ]
 
 
-def _fewer_tags(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
-    asked = sorted(wanted.tags)
-    against = np.array([~fleet.features.has(tag, rows) for tag in asked])
+def _fewer_tags(fleet: Fleet, needs: Requirements, rows: Rows) -> list[_Step]:
+    required = sorted(needs.tags)
+    against = np.array([~fleet.features.has(tag, rows) for tag in required])
     steps = []
-    for dropped in _fewest(asked, against):
-        said, rest = " and ".join(sorted(dropped)), replace(wanted, tags=wanted.tags - dropped)
+    for dropped in _fewest(required, against):
+        named, rest = " and ".join(sorted(dropped)), replace(needs, tags=needs.tags - dropped)
         steps.append(
-            _Step("tags", f"drop tag {said}", f"without tag {said}", rest, _COST_WIDEN * len(dropped))
+            _Step("tags", f"drop tag {named}", f"without tag {named}", rest, _COST_WIDEN * len(dropped))
         )
     return steps
 
 
-def _fewer_excluded_tags(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
-    asked = sorted(wanted.exclude_tags)
-    against = np.array([fleet.features.has(tag, rows) for tag in asked])
+def _fewer_excluded_tags(fleet: Fleet, needs: Requirements, rows: Rows) -> list[_Step]:
+    required = sorted(needs.exclude_tags)
+    against = np.array([fleet.features.has(tag, rows) for tag in required])
     steps = []
-    for allowed in _fewest(asked, against):
-        said, rest = (
+    for allowed in _fewest(required, against):
+        named, rest = (
             " and ".join(sorted(allowed)),
-            replace(wanted, exclude_tags=wanted.exclude_tags - allowed),
+            replace(needs, exclude_tags=needs.exclude_tags - allowed),
         )
         cost = _COST_WIDEN * len(allowed)
-        steps.append(_Step("excluded_tags", f"allow tag {said}", f"with tag {said} allowed", rest, cost))
+        steps.append(_Step("excluded_tags", f"allow tag {named}", f"with tag {named} allowed", rest, cost))
     return steps
 
 
-def _fewer_properties(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
-    asked = sorted(wanted.properties)
-    against = np.array([~fleet.features.has(item, rows) for item in asked])
+def _fewer_properties(fleet: Fleet, needs: Requirements, rows: Rows) -> list[_Step]:
+    required = sorted(needs.properties)
+    against = np.array([~fleet.features.has(item, rows) for item in required])
     steps = []
-    for dropped in _fewest(asked, against):
-        said, rest = gate_messages.pairs(dropped), replace(wanted, properties=wanted.properties - dropped)
+    for dropped in _fewest(required, against):
+        named, rest = gate_messages.pairs(dropped), replace(needs, properties=needs.properties - dropped)
         cost = _COST_WIDEN * len(dropped)
-        steps.append(_Step("properties", f"drop property {said}", f"without property {said}", rest, cost))
+        steps.append(_Step("properties", f"drop property {named}", f"without property {named}", rest, cost))
     return steps
 
 
-def _fewest(asked: Sequence[Asked], against: Mask) -> list[frozenset[Asked]]:
+def _fewest(required: Sequence[Required], against: Mask) -> list[frozenset[Required]]:
     """The smallest sets to give up so that a row passes; `against` says which of them fails which row."""
     counts = against.sum(axis=0)
     rows = against[:, counts == counts.min()].T[:_ROWS_LOOKED_AT]
-    found = {frozenset(item for item, failed in zip(asked, row, strict=True) if failed) for row in rows}
+    found = {frozenset(item for item, failed in zip(required, row, strict=True) if failed) for row in rows}
     return sorted(found, key=sorted)[:CHANGES_MAX]
 
 
-def _allow_nodes(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
+def _allow_nodes(fleet: Fleet, needs: Requirements, rows: Rows) -> list[_Step]:
     """Give up those of the excluded names that stand against one of these nodes."""
     steps: dict[frozenset[str], _Step] = {}
     for row in rows[:_ROWS_LOOKED_AT].tolist():
         profile = fleet.node_at(row).profile
-        names = wanted.exclude_nodes & {profile.node_id, profile.name, profile.url}
-        said = profile.name if profile.node_id in names else " and ".join(sorted(names))
-        rest = replace(wanted, exclude_nodes=wanted.exclude_nodes - names)
+        names = needs.exclude_nodes & {profile.node_id, profile.name, profile.url}
+        named = profile.name if profile.node_id in names else " and ".join(sorted(names))
+        rest = replace(needs, exclude_nodes=needs.exclude_nodes - names)
         cost = _COST_WIDEN * len(names)
-        steps[names] = _Step("excluded_nodes", f"allow node {said}", f"with node {said} allowed", rest, cost)
+        steps[names] = _Step(
+            "excluded_nodes", f"allow node {named}", f"with node {named} allowed", rest, cost
+        )
     return sorted(steps.values(), key=lambda step: step.cost)[:CHANGES_MAX]
 
 
-def _unpin(fleet: Fleet, wanted: Requirements, _rows: Rows) -> list[_Step]:
-    change, clause = f"node {gate_messages.name_with_id(fleet, wanted.node)} → any", "on any node"
-    return [_Step("node", change, clause, replace(wanted, node=""), _COST_OTHER_NODE)]
+def _unpin(fleet: Fleet, needs: Requirements, _rows: Rows) -> list[_Step]:
+    change, clause = f"node {gate_messages.name_with_id(fleet, needs.node)} → any", "on any node"
+    return [_Step("node", change, clause, replace(needs, node=""), _COST_OTHER_NODE)]
 
 
-def _weaker_isolation(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
+def _weaker_isolation(fleet: Fleet, needs: Requirements, rows: Rows) -> list[_Step]:
     best = Level(int(fleet.table.level[rows].max()))
-    if wanted.isolation is None:
+    if needs.isolation is None:
         return []
-    change = f"isolation {wanted.isolation.label} → {best.label}"
-    weaker = replace(wanted, isolation=best)
+    change = f"isolation {needs.isolation.label} → {best.label}"
+    weaker = replace(needs, isolation=best)
     return [_Step("isolation", change, f"with isolation {best.label}", weaker, _COST_WIDEN)]
 
 
@@ -307,34 +309,34 @@ def _higher_ceiling(fleet: Fleet, shape: Shape, rows: Rows) -> list[_Step]:
     offer = cheapest(fleet, shape, rows)
     if before is None or offer is None or offer.price <= before:
         return []
-    after = gate_messages.hundredths(offer.price)
+    after = round_up(offer.price)
     change = f"max-price {format_credits(before)} → {format_credits(after)}"
     clause = f"with --max-price {format_credits(after)}"
     return [_Step(_PRICE, change, clause, shape.requirements, _given_up(after, before), ceiling=after)]
 
 
-def _without_network(_fleet: Fleet, wanted: Requirements, _rows: Rows) -> list[_Step]:
-    without = replace(wanted, network=False)
+def _without_network(_fleet: Fleet, needs: Requirements, _rows: Rows) -> list[_Step]:
+    without = replace(needs, network=False)
     return [_Step("network", "drop --net", "without network", without, _COST_OTHER_SOFTWARE)]
 
 
-def _without_labels(_fleet: Fleet, wanted: Requirements, _rows: Rows) -> list[_Step]:
-    if not wanted.labels:
+def _without_labels(_fleet: Fleet, needs: Requirements, _rows: Rows) -> list[_Step]:
+    if not needs.labels:
         return []  # An owner who wants a label of his own is not for everybody.
-    said, without = gate_messages.all_of(wanted.labels), replace(wanted, labels=frozenset())
-    return [_Step("rule_label", f"drop label {said}", f"without label {said}", without, _COST_WIDEN)]
+    named, without = gate_messages.all_of(needs.labels), replace(needs, labels=frozenset())
+    return [_Step("rule_label", f"drop label {named}", f"without label {named}", without, _COST_WIDEN)]
 
 
-def _within_rules(gate: str, fleet: Fleet, wanted: Requirements, *, rows: Rows) -> list[_Step]:
+def _within_rules(gate: str, fleet: Fleet, needs: Requirements, *, rows: Rows) -> list[_Step]:
     """As much as the most generous of these owners allows."""
-    asked, limit, say = _RULED[gate]
-    before: int = getattr(wanted, asked)
+    required, limit, describe = _RULED[gate]
+    before: int = getattr(needs, required)
     limits = [getattr(fleet.rules_of(fleet.node_at(row)), limit) for row in rows[:_ROWS_LOOKED_AT].tolist()]
     after = max((most for most in limits if most is not None), default=0)
     if not 0 < after < before:
         return []
-    less = replace(wanted, **{asked: after})  # type: ignore[arg-type]
-    change, clause = say(before, after)
+    less = replace(needs, **{required: after})  # type: ignore[arg-type]
+    change, clause = describe(before, after)
     return [_Step(gate, change, clause, less, _given_up(before, after))]
 
 
@@ -365,14 +367,14 @@ _RULED: dict[str, tuple[str, str, Callable[[int, int], tuple[str, str]]]] = {
 
 
 def _within(gate: str) -> _Relax:
-    def relax(fleet: Fleet, wanted: Requirements, rows: Rows) -> list[_Step]:
-        return _within_rules(gate, fleet, wanted, rows=rows)
+    def relax(fleet: Fleet, needs: Requirements, rows: Rows) -> list[_Step]:
+        return _within_rules(gate, fleet, needs, rows=rows)
 
     return relax
 
 
-def _without_gpu(_fleet: Fleet, wanted: Requirements, _rows: Rows) -> list[_Step]:
-    without = replace(wanted, gpus=0, vram_mb=0)
+def _without_gpu(_fleet: Fleet, needs: Requirements, _rows: Rows) -> list[_Step]:
+    without = replace(needs, gpus=0, vram_mb=0)
     return [_Step("rule_gpu", "no GPU", "without a GPU", without, _COST_WITHOUT_GPU)]
 
 

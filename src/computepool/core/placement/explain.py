@@ -1,4 +1,4 @@
-"""Why a job waits, where it would run, and why a node gets no work: with numbers, and with what would change it.
+"""Explanations with numbers: why a job waits, where it would run, why a node gets no work, and what would change it.
 
 Built from the same gates that place jobs, so an explanation cannot disagree with a decision. For people who
 ask; placing never comes here.
@@ -141,14 +141,14 @@ def explain(fleet: Fleet, shape: Shape) -> Explanation:
 
 def named(fleet: Fleet, shape: Shape) -> Shape:
     """The same with names of nodes beside or in the place of their ids: for words only."""
-    wanted = shape.requirements
-    if not wanted.node and not wanted.exclude_nodes:
+    needs = shape.requirements
+    if not needs.node and not needs.exclude_nodes:
         return shape
-    excluded = frozenset(_name(fleet, word) for word in wanted.exclude_nodes)
+    excluded = frozenset(_name(fleet, word) for word in needs.exclude_nodes)
     return replace(
         shape,
         requirements=replace(
-            wanted, node=gate_messages.name_with_id(fleet, wanted.node), exclude_nodes=excluded
+            needs, node=gate_messages.name_with_id(fleet, needs.node), exclude_nodes=excluded
         ),
     )
 
@@ -175,7 +175,7 @@ def preview(fleet: Fleet, shape: Shape, limit: int) -> list[NodeVerdict]:
                 node_id=profile.node_id,
                 name=profile.name,
                 ok=row in scores,
-                failed=_failed(fleet, shape, verdicts, position=position),
+                failed=_failed_gates(fleet, shape, verdicts, position=position),
                 score=score,
                 terms=terms,
             )
@@ -192,10 +192,10 @@ def explain_node(fleet: Fleet, node_id: str, shapes: Mapping[Shape, int]) -> lis
     if row is None:
         raise KeyError(node_id)
     rows = np.array([row], np.intp)
-    wanted = sorted(shapes.items(), key=lambda item: -item[1])[:SHAPES_EXPLAINED_MAX]
+    needs = sorted(shapes.items(), key=lambda item: -item[1])[:SHAPES_EXPLAINED_MAX]
     result = []
-    for shape, queued in wanted:
-        failed = _failed(fleet, shape, judge(fleet, shape, rows), position=0)
+    for shape, queued in needs:
+        failed = _failed_gates(fleet, shape, judge(fleet, shape, rows), position=0)
         reason = "; ".join(gate.text for gate in failed)
         result.append(
             ShapeVerdict(
@@ -221,7 +221,7 @@ def _reports(shape: Shape, verdicts: Verdicts) -> Iterable[GateReport]:
         )
 
 
-def _failed(fleet: Fleet, shape: Shape, verdicts: Verdicts, *, position: int) -> tuple[FailedGate, ...]:
+def _failed_gates(fleet: Fleet, shape: Shape, verdicts: Verdicts, *, position: int) -> tuple[FailedGate, ...]:
     return tuple(
         FailedGate(
             gate=gate,
@@ -252,7 +252,8 @@ def _sentence(fleet: Fleet, shape: Shape, why: Explanation, *, verdicts: Verdict
         return _host_sentence(fleet, shape, why, verdicts=verdicts, position=host)
     change = why.changes[0] if why.changes else None
     culprits = _culprits(why.gates, change, able=why.able)
-    blame = " and ".join(_blame(fleet, named(fleet, shape), report, verdicts=verdicts) for report in culprits)
+    words = [_blame(fleet, named(fleet, shape), report, verdicts=verdicts) for report in culprits]
+    blame = " and ".join([*words, *_left_out(named(fleet, shape), culprits, verdicts=verdicts)])
     if all(report.failing == report.failing_even_if_idle for report in culprits):
         # What it says is wrong for ever with some nodes; there are others, for which it only has to wait.
         blame = "; ".join([*_able_but(fleet, verdicts), blame])
@@ -272,8 +273,8 @@ def _opening(why: Explanation) -> str:
 
 def _named_host(verdicts: Verdicts) -> int | None:
     """The position of the one node that the job may go to, if it names one that is here."""
-    asked = verdicts.now.get(_NODE)
-    positions = [] if asked is None else np.flatnonzero(asked).tolist()
+    mask = verdicts.now.get(_NODE)
+    positions = [] if mask is None else np.flatnonzero(mask).tolist()
     return positions[0] if len(positions) == 1 else None
 
 
@@ -303,12 +304,32 @@ def _once(gate: str, nodes: Sequence[NodeRecord]) -> str:
     return "free" if gate in _FILLED else ""
 
 
-def _able_but(fleet: Fleet, verdicts: Verdicts) -> Iterable[str]:
-    """The nodes that could run it, and why they do not now: first those that are full."""
-    able, away = verdicts.ever(), ~verdicts.now[_AVAILABLE]
-    full = np.zeros_like(able)
+def _left_out(shape: Shape, culprits: Sequence[GateReport], *, verdicts: Verdicts) -> Iterable[str]:
+    """Why most of those nodes do not take it that pass what is blamed, and for which it is not enough to wait."""
+    full, away = _occupied(verdicts)
+    left = ~(verdicts.ever() & (full | away))
+    for report in culprits:
+        left &= verdicts.now[report.gate]
+    failing = {gate: int(np.count_nonzero(left & ~passed)) for gate, passed in verdicts.idle.items()}
+    if verdicts.ever()[left].any():  # nothing is wrong with them for ever
+        failing = {gate: int(np.count_nonzero(left & ~passed)) for gate, passed in verdicts.now.items()}
+    gate = max(failing, key=lambda gate: failing[gate])
+    if failing[gate]:
+        total = verdicts.rows.size
+        yield gate_messages.failing(gate, shape, count=failing[gate], total=total, busy=False)
+
+
+def _occupied(verdicts: Verdicts) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Nodes that are full, and nodes that are away."""
+    full = np.zeros(verdicts.rows.size, np.bool_)
     for gate in _FILLED & verdicts.now.keys():
         full |= ~verdicts.now[gate]
+    return full, ~verdicts.now[_AVAILABLE]
+
+
+def _able_but(fleet: Fleet, verdicts: Verdicts) -> Iterable[str]:
+    """The nodes that could run it, and why they do not now: first those that are full."""
+    able, (full, away) = verdicts.ever(), _occupied(verdicts)
     for mask, words in ((able & full & ~away, "busy"), (able & away, "")):
         nodes = [fleet.node_at(row) for row in verdicts.rows[mask].tolist()]
         if nodes:

@@ -298,9 +298,9 @@ class Lines:
             self._accounts_sweep = max(ACCOUNTS_SWEEP_MIN, 2 * len(self._accounts))
 
 
-def cost_of(wanted: Requirements) -> int:
+def cost_of(needs: Requirements) -> int:
     """What a job counts for in its account's share: its dominant resource, in thousandths of a core."""
-    return max(1, wanted.cpu_milli, wanted.ram_mb // RAM_MB_PER_MILLI, cards_needed(wanted) * CARD_COST_MILLI)
+    return max(1, needs.cpu_milli, needs.ram_mb // RAM_MB_PER_MILLI, cards_needed(needs) * CARD_COST_MILLI)
 
 
 def _first_bin(line: AccountQueue) -> Bin | None:

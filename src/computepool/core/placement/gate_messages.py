@@ -16,7 +16,7 @@ from computepool.core.money.market import Market, Offer
 from computepool.core.money.money import format_credits, round_up
 from computepool.core.placement.rule_gates import demand_of
 from computepool.core.placement.rules import ASPECTS
-from computepool.core.pythons import newest_last
+from computepool.core.pythons import any_version, newest_last
 from computepool.core.resources import Requirements, Shape
 from computepool.core.words import memory_size
 
@@ -37,6 +37,15 @@ _VERBS = {
     "run": "runs",
     "carry": "carries",
     "do": "does",
+}
+#: How a statement begins that denies something of several nodes, and how the same is said of none.
+_DENIALS = {
+    "do not have ": "has ",
+    "do not take ": "takes ",
+    "do not accept ": "accepts ",
+    "do not run ": "runs ",
+    "are not ": "is ",
+    "have no ": "has a ",
 }
 
 
@@ -105,10 +114,10 @@ def of_host(fleet: Fleet, shape: Shape, *, row: int, busy: Mapping[str, bool]) -
     name = fleet.node_at(row).profile.name
     found: list[str] = []
     for gate, filled in busy.items():
-        said = _of_host(gate, fleet, shape, row=row, busy=filled)
+        sentence = _of_host(gate, fleet, shape, row=row, busy=filled)
         if found:
-            said = said.replace(f"{name}'s owner ", _ITS_OWNER).removeprefix(f"{name} ")
-        found.append(said)
+            sentence = sentence.replace(f"{name}'s owner ", _ITS_OWNER).removeprefix(f"{name} ")
+        found.append(sentence)
     return " and ".join(found)
 
 
@@ -129,10 +138,14 @@ def _singular(words: str) -> str:
 
 
 def _of_nodes(words: str, count: int, total: int) -> str:
-    said = _singular(words) if count == 1 else words
+    if count == total > 1:
+        for denial, verb in _DENIALS.items():
+            if words.startswith(denial):
+                return f"no node {verb}{words.removeprefix(denial)}".replace(" their ", " its ")
+    sentence = _singular(words) if count == 1 else words
     if count < total:
-        return f"{count} of {total} nodes {said}"
-    return f"the only node {said}" if total == 1 else f"{_every(total)} nodes {said}"
+        return f"{count} of {total} nodes {sentence}"
+    return f"the only node {sentence}" if total == 1 else f"{_every(total)} nodes {sentence}"
 
 
 def _every(total: int) -> str:
@@ -154,33 +167,33 @@ def name_with_id(fleet: Fleet, word: str) -> str:
 
 
 def _fail_ram(shape: Shape, busy: bool) -> str:
-    wanted = shape.requirements
-    if busy and wanted.ram_by_cores:
-        return f"have no share of RAM free for {cores(wanted.cpu_milli)}"
-    return f"have less than {memory_size(wanted.ram_mb, up=True)} of {'free ' if busy else ''}RAM"
+    needs = shape.requirements
+    if busy and needs.ram_by_cores:
+        return f"have no share of RAM free for {cores(needs.cpu_milli)}"
+    return f"have less than {memory_size(needs.ram_mb, up=True)} of {'free ' if busy else ''}RAM"
 
 
-def describe(wanted: Requirements) -> str:
+def describe(needs: Requirements) -> str:
     """A job's requirements in one line."""
-    parts = [cores(wanted.cpu_milli)]
-    if not wanted.ram_by_cores:
-        parts.append(f"{memory_size(wanted.ram_mb, up=True)} RAM")
-    shape = Shape(wanted, "")
+    parts = [cores(needs.cpu_milli)]
+    if not needs.ram_by_cores:
+        parts.append(f"{memory_size(needs.ram_mb, up=True)} RAM")
+    shape = Shape(needs, "")
     optional = {
-        "gpu": cards_needed(wanted),
-        "tier": wanted.tiers,
-        "region": wanted.regions,
-        "tags": wanted.tags,
-        "excluded_tags": wanted.exclude_tags,
-        "properties": wanted.properties,
-        "excluded_nodes": wanted.exclude_nodes,
-        "node": wanted.node,
-        "mesh_version": wanted.mesh_version,
-        "python": wanted.python,
-        "isolation": wanted.isolation,
-        "network": wanted.network,
+        "gpu": cards_needed(needs),
+        "tier": needs.tiers,
+        "region": needs.regions,
+        "tags": needs.tags,
+        "excluded_tags": needs.exclude_tags,
+        "properties": needs.properties,
+        "excluded_nodes": needs.exclude_nodes,
+        "node": needs.node,
+        "mesh_version": needs.mesh_version,
+        "python": needs.pythons,
+        "isolation": needs.isolation,
+        "network": needs.network,
     }
-    return ", ".join([*parts, *(need(gate, shape) for gate, asked in optional.items() if asked)])
+    return ", ".join([*parts, *(need(gate, shape) for gate, required in optional.items() if required)])
 
 
 def _fail_cores(shape: Shape, busy: bool) -> str:
@@ -190,10 +203,10 @@ def _fail_cores(shape: Shape, busy: bool) -> str:
 
 
 def _need_gpu(shape: Shape) -> str:
-    wanted, count = shape.requirements, cards_needed(shape.requirements)
-    if not wanted.vram_mb:
+    needs, count = shape.requirements, cards_needed(shape.requirements)
+    if not needs.vram_mb:
         return "a whole GPU" if count == 1 else f"{count} whole GPUs"
-    vram = f"{memory_size(wanted.vram_mb, up=True)} of VRAM"
+    vram = f"{memory_size(needs.vram_mb, up=True)} of VRAM"
     return vram if count == 1 else f"{count} GPUs with {vram} each"
 
 
@@ -207,11 +220,11 @@ def _have_gpu(_fleet: Fleet, node: NodeRecord, shape: Shape) -> str:
 
 
 def _fail_gpu(shape: Shape, busy: bool) -> str:
-    wanted, count = shape.requirements, cards_needed(shape.requirements)
+    needs, count = shape.requirements, cards_needed(shape.requirements)
     free = "free " if busy else ""
-    if not wanted.vram_mb:
+    if not needs.vram_mb:
         return f"have no {free}GPU" if count == 1 else f"have fewer than {count} {free}GPUs"
-    vram = memory_size(wanted.vram_mb, up=True)
+    vram = memory_size(needs.vram_mb, up=True)
     if count == 1:
         return f"have less than {vram} of {free}VRAM"
     return f"have fewer than {count} GPUs with {vram} of {free}VRAM"
@@ -225,16 +238,11 @@ def per_hour(amount: int) -> str:
     return f"{format_credits(amount)}/h"
 
 
-def hundredths(amount: int) -> int:
-    """Up to a hundredth of a credit, or two digits of less: a price that is said must be enough to pay it."""
-    return round_up(amount)
-
-
 def priced_out(shape: Shape, offer: Offer | None) -> str:
     """After "Waiting: ", when the price alone is in the way. `offer` is the cheapest there is."""
     if offer is None:
         return "the owners of the nodes that fit want more than the spot price pays"
-    return f"{priced_at_most(shape)}, and the price is {per_hour(hundredths(offer.price))} in {offer.zone}"
+    return f"{priced_at_most(shape)}, and the price is {per_hour(round_up(offer.price))} in {offer.zone}"
 
 
 def priced_at_most(shape: Shape) -> str:
@@ -264,7 +272,7 @@ def _have_price(fleet: Fleet, node: NodeRecord, shape: Shape) -> str:
         return "no price"
     offer = market.offer(shape, node.profile)
     if _floor_met(market, shape, node):
-        return f"{per_hour(hundredths(offer.price))} in {offer.zone}"
+        return f"{per_hour(round_up(offer.price))} in {offer.zone}"
     floor, net = _floor(market, offer, node), market.table.net_of(offer.spot)
     unit = "GPU" if cards_needed(shape.requirements) else "core"
     return f"its owner wants {per_hour(floor)} for a {unit}, {offer.zone} pays {per_hour(net)} after the fee"
@@ -272,8 +280,8 @@ def _have_price(fleet: Fleet, node: NodeRecord, shape: Shape) -> str:
 
 def _fail_price(shape: Shape, _busy: bool) -> str:
     if shape.ceiling is None:
-        return "do not take the spot price"
-    return f"do not take a job for at most {per_hour(shape.ceiling)}"
+        return "do not accept the spot price"
+    return f"do not accept {per_hour(shape.ceiling)}"
 
 
 def _rule(aspect: str) -> Callable[[Fleet, NodeRecord, Shape], str]:
@@ -292,38 +300,20 @@ def _labels(shape: Shape) -> str:
     return f"labelled {all_of(labels)}" if labels else "without a label"
 
 
+def _rule_words(aspect: str, jobs: Callable[[Shape], str]) -> GateMessages:
+    return GateMessages(lambda s: f"an owner who takes {jobs(s)}", _rule(aspect), lambda s, _: jobs(s))
+
+
 RULE_WORDS: dict[str, GateMessages] = {
-    "rule_submitter": GateMessages(
-        lambda _: "an owner who takes this account's jobs",
-        _rule("submitter"),
-        lambda *_: "this account's jobs",
+    "rule_submitter": _rule_words("submitter", lambda _: "this account's jobs"),
+    "rule_label": _rule_words("label", lambda s: f"jobs {_labels(s)}"),
+    "rule_gpu": _rule_words("gpu", lambda _: "jobs with a GPU"),
+    "rule_minutes": _rule_words("minutes", lambda s: f"jobs of {s.requirements.minutes} minutes"),
+    "rule_ram": _rule_words("ram", lambda s: f"jobs of {memory_size(s.requirements.ram_mb, up=True)} RAM"),
+    "rule_disk": _rule_words(
+        "disk", lambda s: f"jobs of {memory_size(s.requirements.disk_mb, up=True)} disk"
     ),
-    "rule_label": GateMessages(
-        lambda s: f"an owner who takes jobs {_labels(s)}",
-        _rule("label"),
-        lambda s, _: f"jobs {_labels(s)}",
-    ),
-    "rule_gpu": GateMessages(
-        lambda _: "an owner who takes jobs with a GPU",
-        _rule("gpu"),
-        lambda *_: "jobs with a GPU",
-    ),
-    "rule_minutes": GateMessages(
-        lambda s: f"an owner who takes jobs of {s.requirements.minutes} minutes",
-        _rule("minutes"),
-        lambda s, _: f"jobs of {s.requirements.minutes} minutes",
-    ),
-    "rule_ram": GateMessages(
-        lambda s: f"an owner who takes jobs of {memory_size(s.requirements.ram_mb, up=True)} RAM",
-        _rule("ram"),
-        lambda s, _: f"jobs of {memory_size(s.requirements.ram_mb, up=True)} RAM",
-    ),
-    "rule_disk": GateMessages(
-        lambda s: f"an owner who takes jobs of {memory_size(s.requirements.disk_mb, up=True)} disk",
-        _rule("disk"),
-        lambda s, _: f"jobs of {memory_size(s.requirements.disk_mb, up=True)} disk",
-    ),
-    "conduct": GateMessages(
+    "submitter_reputation": GateMessages(
         lambda _: "an owner who takes submitters of this account's score",
         lambda f, n, s: (
             f"its owner takes submitters from a score of {f.rules_of(n).score_min:.2f}, "
@@ -415,9 +405,9 @@ WORDS: dict[str, GateMessages] = {
         lambda s, _: f"do not run mesh version {s.requirements.mesh_version}",
     ),
     "python": GateMessages(
-        lambda s: f"Python {s.requirements.python}",
+        lambda s: f"Python {any_version(s.requirements.pythons)}",
         lambda _f, n, _s: f"Python {', '.join(newest_last(n.profile.pythons())) or 'unknown'}",
-        lambda s, _: f"do not have Python {s.requirements.python}",
+        lambda s, _: f"do not have Python {any_version(s.requirements.pythons)}",
     ),
     "isolation": GateMessages(
         lambda s: f"isolation {_level(s.requirements.isolation)}",
@@ -444,17 +434,17 @@ WORDS: dict[str, GateMessages] = {
         lambda *_: "its owner has run this job already",
         lambda *_: "belong to owners who have run it already",
     ),
-    "dues": GateMessages(
+    "newcomer": GateMessages(
         lambda _: "an established node, or a new one that is not already running someone else's job",
         lambda *_: "new, and its owner's nodes already run someone else's job",
         lambda *_: "are too new to run more than one job of others at a time",
     ),
     "price": GateMessages(_need_price, _have_price, _fail_price),
     "exposure": GateMessages(
-        lambda s: f"an owner who may hold jobs worth {format_credits(hundredths(s.value))} credits more",
+        lambda s: f"an owner who may hold jobs worth {format_credits(round_up(s.value))} credits more",
         _have_exposure,
         lambda s, _: (
-            f"belong to owners who may not hold jobs worth {format_credits(hundredths(s.value))} more yet"
+            f"belong to owners who may not hold jobs worth {format_credits(round_up(s.value))} more yet"
         ),
     ),
     "avoid": GateMessages(

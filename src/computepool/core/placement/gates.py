@@ -7,8 +7,9 @@ returns None and costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from computepool.core.fleet.node_record import NodeRecord, cards_needed
 from computepool.core.isolation import Level
 from computepool.core.money.market import Offer
 from computepool.core.placement import rule_gates
-from computepool.core.pythons import bit_of
+from computepool.core.pythons import mask_of
 from computepool.core.resources import Requirements, Shape
 from computepool.core.trust.tiers import region_of
 
@@ -55,20 +56,20 @@ def _ram_total(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
 
 
 def _ram_free(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
-    wanted = shape.requirements
-    mask: Mask = fleet.table.ram_free[rows] >= ram_wanted(fleet, wanted, rows)
-    if wanted.ram_by_cores:  # a node without free cores is short of cores, which is reason enough
-        mask |= fleet.table.cpu_free[rows] < wanted.cpu_milli
+    needs = shape.requirements
+    mask: Mask = fleet.table.ram_free[rows] >= ram_needed(fleet, needs, rows)
+    if needs.ram_by_cores:  # a node without free cores is short of cores, which is reason enough
+        mask |= fleet.table.cpu_free[rows] < needs.cpu_milli
     return mask
 
 
-def ram_wanted(fleet: Fleet, wanted: Requirements, rows: Rows) -> int | NDArray[np.int64]:
+def ram_needed(fleet: Fleet, needs: Requirements, rows: Rows) -> int | NDArray[np.int64]:
     """`Requirements.ram_on` of every row."""
-    if not wanted.ram_by_cores:
-        return wanted.ram_mb
+    if not needs.ram_by_cores:
+        return needs.ram_mb
     cores, ram = fleet.table.cpu_total[rows], fleet.table.ram_total[rows].astype(np.int64)
-    share = ram * np.minimum(cores, wanted.cpu_milli) // np.maximum(cores, 1)
-    return np.maximum(share, wanted.ram_mb)
+    share = ram * np.minimum(cores, needs.cpu_milli) // np.maximum(cores, 1)
+    return np.maximum(share, needs.ram_mb)
 
 
 def _disk_total(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
@@ -79,33 +80,26 @@ def _disk_free(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
     return fleet.table.disk_free[rows] >= shape.requirements.disk_mb
 
 
-def _cards_total(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
-    return _cards(fleet, shape.requirements, rows, idle=True)
-
-
-def _cards_free(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
-    return _cards(fleet, shape.requirements, rows, idle=False)
-
-
-def _cards(fleet: Fleet, wanted: Requirements, rows: Rows, *, idle: bool) -> Mask | None:
+def _cards(fleet: Fleet, shape: Shape, rows: Rows, *, idle: bool) -> Mask | None:
     """Enough cards, each with the VRAM; a job that names no amount needs cards nobody is on."""
-    count = cards_needed(wanted)
+    needs = shape.requirements
+    count = cards_needed(needs)
     if not count:
         return None
     table = fleet.table
     ranked = table.vram_total if idle else table.vram_free
     mask: Mask
-    if not wanted.vram_mb:
+    if not needs.vram_mb:
         mask = (table.cards if idle else table.cards_idle)[rows] >= count
     elif count > len(ranked):
         mask = np.zeros_like(table.live[rows])
     else:
-        mask = ranked[count - 1][rows] >= wanted.vram_mb
-    if wanted.tiers:
+        mask = ranked[count - 1][rows] >= needs.vram_mb
+    if needs.tiers:
         # The columns count all cards of a node. Where they differ in tier, only those of the wanted tiers
         # count.
-        for position, row in _mixed(fleet, rows):
-            mask[position] = fleet.node_at(row).pick_cards(wanted, idle=idle) is not None
+        for position, row in _mixed_nodes(fleet, rows):
+            mask[position] = fleet.node_at(row).pick_cards(needs, idle=idle) is not None
     return mask
 
 
@@ -113,7 +107,7 @@ def _tier(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     tiers = shape.requirements.tiers
     mask = _any_word(fleet, fleet.table.tier[rows], tiers)
     if mask is not None:
-        for position, row in _mixed(fleet, rows):
+        for position, row in _mixed_nodes(fleet, rows):
             mask[position] = any(card.tier in tiers for card in fleet.node_at(row).cards)
     return mask
 
@@ -123,49 +117,37 @@ def _region(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     return _any_word(fleet, fleet.table.region[rows], regions)
 
 
-def _tags(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
-    return fleet.features.has_all(shape.requirements.tags, rows)
-
-
-def _excluded_tags(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
-    return fleet.features.has_none(shape.requirements.exclude_tags, rows)
-
-
-def _properties(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
-    return fleet.features.has_all(shape.requirements.properties, rows)
-
-
 def _excluded_nodes(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     excluded = shape.requirements.exclude_nodes
-    return ~_chosen(fleet, fleet.rows_called(*excluded), rows) if excluded else None
+    return ~_match_nodes(fleet, fleet.rows_called(*excluded), rows) if excluded else None
 
 
-def _pinned(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+def _match_host(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     """By id. A name, as jobs of earlier versions carry it, means the submitter's own nodes: anybody may take any name."""
     pinned = shape.requirements.node
     if not pinned:
         return None
     if (row := fleet.row_of(pinned)) is not None:
-        return _chosen(fleet, [row], rows)
-    mask = _chosen(fleet, fleet.rows_called(pinned), rows)
+        return _match_nodes(fleet, [row], rows)
+    mask = _match_nodes(fleet, fleet.rows_called(pinned), rows)
     mask &= fleet.table.owner[rows] == fleet.accounts.find(shape.account)
     return mask
 
 
 def _mesh_version(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
-    wanted = shape.requirements.mesh_version
-    return fleet.table.mesh_version[rows] == fleet.words.find(wanted) if wanted else None
+    needs = shape.requirements.mesh_version
+    return fleet.table.mesh_version[rows] == fleet.words.find(needs) if needs else None
 
 
 def _python(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     """Of its own, or one that it fetches."""
-    wanted = shape.requirements.python
-    return (fleet.table.python[rows] & np.uint32(bit_of(wanted))) != 0 if wanted else None
+    needs = shape.requirements.pythons
+    return (fleet.table.python[rows] & np.uint32(mask_of(needs))) != 0 if needs else None
 
 
 def _isolation(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
-    wanted = shape.requirements.isolation
-    return fleet.table.level[rows] >= int(wanted) if wanted is not None else None
+    needs = shape.requirements.isolation
+    return fleet.table.level[rows] >= int(needs) if needs is not None else None
 
 
 def _trust(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
@@ -185,7 +167,7 @@ def _or_trusted(fleet: Fleet, shape: Shape, rows: Rows, *, mask: Mask) -> Mask:
     mask |= table.trusts_everyone[rows]
     mask |= table.owner[rows] == fleet.accounts.find(shape.account)
     if trusting := fleet.rows_trusting(shape.account):
-        mask |= _chosen(fleet, trusting, rows)
+        mask |= _match_nodes(fleet, trusting, rows)
     return mask
 
 
@@ -210,8 +192,8 @@ def meets_floor(fleet: Fleet, node: NodeRecord) -> bool:
     return node.floor is None or fleet.prices.market is None or bool(met[node.row])
 
 
-def _dues(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
-    """Newcomers pay their dues: those of one owner have one job of others at a time.
+def _newcomer(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
+    """Newcomers of one owner have one job of others at a time.
 
     What they run for their owners is nobody else's risk.
     """
@@ -269,14 +251,20 @@ GATES: tuple[Gate, ...] = (
     Gate("cores", idle=_cores_total, now=_cores_free),
     Gate("ram", idle=_ram_total, now=_ram_free),
     Gate("disk", idle=_disk_total, now=_disk_free),
-    Gate("gpu", idle=_cards_total, now=_cards_free),
+    Gate("gpu", idle=partial(_cards, idle=True), now=partial(_cards, idle=False)),
     Gate("tier", idle=_tier),
     Gate("region", idle=_region),
-    Gate("tags", idle=_tags),
-    Gate("excluded_tags", idle=_excluded_tags),
-    Gate("properties", idle=_properties),
+    Gate("tags", idle=lambda fleet, shape, rows: fleet.features.has_all(shape.requirements.tags, rows)),
+    Gate(
+        "excluded_tags",
+        idle=lambda fleet, shape, rows: fleet.features.has_none(shape.requirements.exclude_tags, rows),
+    ),
+    Gate(
+        "properties",
+        idle=lambda fleet, shape, rows: fleet.features.has_all(shape.requirements.properties, rows),
+    ),
     Gate("excluded_nodes", idle=_excluded_nodes),
-    Gate("node", idle=_pinned),
+    Gate("node", idle=_match_host),
     Gate("mesh_version", idle=_mesh_version),
     Gate("python", idle=_python),
     Gate("isolation", idle=_isolation),
@@ -289,11 +277,11 @@ GATES: tuple[Gate, ...] = (
     Gate("rule_minutes", idle=rule_gates.rule("minutes")),
     Gate("rule_ram", idle=rule_gates.rule("ram")),
     Gate("rule_disk", idle=rule_gates.rule("disk")),
-    Gate("conduct", now=rule_gates.submitter_reputation),
+    Gate("submitter_reputation", now=rule_gates.submitter_reputation),
     Gate("integrity", idle=_integrity),
     # Both: whose results are there belongs to the job, and rankings are shared by all jobs of one kind.
     Gate("other_owner", idle=_other_owner, now=_other_owner),
-    Gate("dues", now=_dues),
+    Gate("newcomer", now=_newcomer),
     Gate("price", now=_price),
 )
 AVOID = "avoid"
@@ -302,27 +290,26 @@ EXPOSURE = "exposure"
 
 def could_run(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
     """Which rows could run the shape if they were online and idle."""
-    mask = fleet.table.live[rows].copy()
-    for gate in GATES:
-        if gate.idle and (passed := gate.idle(fleet, shape, rows)) is not None:
-            mask &= passed
-    return mask
+    return _passing(
+        fleet.table.live[rows].copy(), (gate.idle for gate in GATES), fleet, shape=shape, rows=rows
+    )
 
 
 def affordable(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
     """Which rows agree on a price, and accept whose job it is, as things are now."""
-    mask = np.ones_like(fleet.table.live[rows])
-    for test in (_price, rule_gates.submitter_reputation):
-        if (passed := test(fleet, shape, rows)) is not None:
-            mask &= passed
-    return mask
+    tests = (_price, rule_gates.submitter_reputation)
+    return _passing(np.ones_like(fleet.table.live[rows]), tests, fleet, shape=shape, rows=rows)
 
 
 def has_room(fleet: Fleet, shape: Shape, rows: Rows) -> Mask:
     """Which rows take work now, have enough free, and agree on a price; nothing of the gates that do not move."""
-    mask = fleet.table.available[rows].copy()
-    for gate in _MOVING_GATES:
-        if gate.now and (passed := gate.now(fleet, shape, rows)) is not None:
+    tests = (gate.now for gate in _MOVING_GATES)
+    return _passing(fleet.table.available[rows].copy(), tests, fleet, shape=shape, rows=rows)
+
+
+def _passing(mask: Mask, tests: Iterable[Test | None], fleet: Fleet, *, shape: Shape, rows: Rows) -> Mask:
+    for test in tests:
+        if test is not None and (passed := test(fleet, shape, rows)) is not None:
             mask &= passed
     return mask
 
@@ -400,7 +387,9 @@ def cheapest(fleet: Fleet, shape: Shape, rows: NDArray[np.intp]) -> Offer | None
 
 #: What people agree on, and may change their minds about while a job runs.
 _AGREEMENTS = tuple(
-    gate for gate in GATES if gate.name in ("price", "network", "conduct") or gate.name.startswith("rule_")
+    gate
+    for gate in GATES
+    if gate.name in ("price", "network", "submitter_reputation") or gate.name.startswith("rule_")
 )
 _MOVING_GATES = tuple(gate for gate in GATES if gate.now and gate.now is not _available)
 
@@ -413,13 +402,13 @@ def _any_word(fleet: Fleet, column: NDArray[np.int32], words: Collection[str]) -
     return mask
 
 
-def _chosen(fleet: Fleet, chosen: list[int], rows: Rows) -> Mask:
+def _match_nodes(fleet: Fleet, chosen: list[int], rows: Rows) -> Mask:
     lookup = np.zeros(len(fleet.table), np.bool_)
     lookup[chosen] = True
     return lookup[rows]
 
 
-def _mixed(fleet: Fleet, rows: Rows) -> list[tuple[int, int]]:
+def _mixed_nodes(fleet: Fleet, rows: Rows) -> list[tuple[int, int]]:
     """(position in the mask, row) of the live nodes whose cards differ in tier. They are rare."""
     positions = np.flatnonzero(fleet.table.mixed[rows] & fleet.table.live[rows])
     if isinstance(rows, slice):

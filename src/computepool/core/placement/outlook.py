@@ -30,9 +30,8 @@ class Stand:
 class Outlook:
     nodes: int
     stands: tuple[Stand, ...]  #: the cheapest first
-    awake: int = (
-        0  #: of the nodes that agree on the price, those that are neither offline, paused nor cooling off
-    )
+    #: of the nodes that agree on the price, those that are neither offline, paused nor cooling off
+    awake: int = 0
     networked: int | None = None  #: nodes that take jobs with network; None: the job has none
     python: int | None = None  #: nodes with the Python version that it needs; None: it needs none
 

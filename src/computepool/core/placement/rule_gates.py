@@ -20,15 +20,15 @@ Test = Callable[[Fleet, Shape, Rows], Mask | None]
 
 
 def demand_of(shape: Shape) -> Demand:
-    wanted = shape.requirements
+    needs = shape.requirements
     return Demand(
         account=shape.account,
-        labels=wanted.labels,
-        network=wanted.network,
-        gpus=cards_needed(wanted),
-        minutes=wanted.minutes,
-        ram_mb=wanted.ram_mb,
-        disk_mb=wanted.disk_mb,
+        labels=needs.labels,
+        network=needs.network,
+        gpus=cards_needed(needs),
+        minutes=needs.minutes,
+        ram_mb=needs.ram_mb,
+        disk_mb=needs.disk_mb,
     )
 
 
@@ -37,13 +37,13 @@ def network(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     if not shape.requirements.network:
         return None
     offered: Mask = fleet.table.network[rows]
-    allowed = _admitted("network", fleet, shape, rows=rows)
+    allowed = _admit("network", fleet, shape, rows=rows)
     return offered.copy() if allowed is None else offered & allowed
 
 
 def rule(aspect: str) -> Test:
     def test(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
-        return _admitted(aspect, fleet, shape, rows=rows)
+        return _admit(aspect, fleet, shape, rows=rows)
 
     return test
 
@@ -58,7 +58,7 @@ def submitter_reputation(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     return mask
 
 
-def _admitted(aspect: str, fleet: Fleet, shape: Shape, *, rows: Rows) -> Mask | None:
+def _admit(aspect: str, fleet: Fleet, shape: Shape, *, rows: Rows) -> Mask | None:
     if not fleet.rulebook.ruled:
         return None
     verdicts = np.array(fleet.rulebook.verdicts(aspect, demand_of(shape)), np.bool_)

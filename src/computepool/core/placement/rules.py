@@ -86,8 +86,8 @@ def _label_sentence(rules: Rules, demand: Demand) -> str:
     return f"its owner takes only jobs labelled {' or '.join(sorted(rules.allow_labels))}"
 
 
-def _within(limit: int | None, asked: int) -> bool:
-    return limit is None or asked <= limit
+def _within(limit: int | None, requested: int) -> bool:
+    return limit is None or requested <= limit
 
 
 ASPECTS: dict[str, Aspect] = {

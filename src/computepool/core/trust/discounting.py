@@ -56,16 +56,16 @@ def weigh(success: int, failure: int, weight: Weight) -> tuple[int, int]:
     """S and F after one more outcome."""
     keep = _KEEP[weight.quarters]
     if weight.success:
-        return _grown(success, keep), _scale(failure, keep)
-    return _scale(success, keep), _grown(failure, keep)
+        return _grow(success, keep), _scale(failure, keep)
+    return _scale(success, keep), _grow(failure, keep)
 
 
 def faded(success: int, failure: int, *, quiet_ms: int) -> tuple[int, int]:
     """S and F after so much silence. A clock that went back fades nothing."""
     quiet_ms = max(0, quiet_ms)
     return (
-        _faded(success, quiet_ms, SUCCESS_HALF_LIFE_MS),
-        _faded(failure, quiet_ms, FAILURE_HALF_LIFE_MS),
+        _fade(success, quiet_ms, SUCCESS_HALF_LIFE_MS),
+        _fade(failure, quiet_ms, FAILURE_HALF_LIFE_MS),
     )
 
 
@@ -73,12 +73,12 @@ def _scale(amount: int, factor: int) -> int:
     return (amount * factor + (_FACTOR >> 1)) >> _FACTOR_BITS
 
 
-def _grown(amount: int, keep: int) -> int:
+def _grow(amount: int, keep: int) -> int:
     """λS + 1, written as a step towards MEMORY: for a quarter of an outcome, four of these are exactly one full one."""
     return _FULL - _scale(_FULL - amount, keep)
 
 
-def _faded(amount: int, quiet_ms: int, half_life_ms: int) -> int:
+def _fade(amount: int, quiet_ms: int, half_life_ms: int) -> int:
     """amount · 2^(−quiet / half-life)."""
     if not amount or not quiet_ms:
         return amount

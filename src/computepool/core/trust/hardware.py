@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from computepool.core.resources import CPU_TIER, UNKNOWN_GPU_TIER, Capacity
-from computepool.core.trust.relative_speed import UNHURRIED, RelativeSpeed
+from computepool.core.trust.relative_speed import NO_SLOWDOWN, RelativeSpeed
 from computepool.core.trust.tiers import REFERENCE_SCORE, TIER_GFLOPS, TIER_SPEED, family_of, speed_of
 
 #: No machine is faster. What is above is counted as this much, and flagged.
@@ -70,8 +70,8 @@ class Truth:
     cpu_cap: int | None = None
     gpu_cap: int | None = None
     capped_until_ms: int = 0
-    cpu_pace: RelativeSpeed = UNHURRIED
-    gpu_pace: RelativeSpeed = UNHURRIED
+    cpu_speed: RelativeSpeed = NO_SLOWDOWN
+    gpu_speed: RelativeSpeed = NO_SLOWDOWN
     doubted_at_ms: int = 0  #: since when its run times are too long; 0: they are not
     due_at_ms: int = field(default=0)  #: when to measure again
 
@@ -84,17 +84,17 @@ def bounded(scores: Scores, claims: Sequence[str]) -> tuple[Scores, tuple[str, .
     notes = []
     values: dict[str, Any] = {}
     for name, most in BOUNDS.items():
-        said = getattr(scores, name)
-        values[name] = None if said is None else max(0, min(said, most))
-        if said is not None and said > most:
-            notes.append(f"{name} of {said} is impossible and counts as {most}")
+        score = getattr(scores, name)
+        values[name] = None if score is None else max(0, min(score, most))
+        if score is not None and score > most:
+            notes.append(f"{name} of {score} is impossible and counts as {most}")
     cards: list[int | None] = []
-    for claim, said in zip(claims, scores.gflops, strict=False):
+    for claim, score in zip(claims, scores.gflops, strict=False):
         most = GFLOPS_BOUND * TIER_GFLOPS.get(claim, max(TIER_GFLOPS.values()))
-        impossible = said is not None and said > most
+        impossible = score is not None and score > most
         if impossible:
-            notes.append(f"{said} GFLOPS are impossible for {claim} and do not count")
-        cards.append(None if said is None or impossible else max(0, said))
+            notes.append(f"{score} GFLOPS are impossible for {claim} and do not count")
+        cards.append(None if score is None or impossible else max(0, score))
     return Scores(**values, gflops=tuple(cards)), tuple(notes)
 
 
@@ -142,7 +142,7 @@ def _is_within(tier: str, claim: str) -> bool:
     return speed_of(tier) <= speed_of(claim) and TIER_GFLOPS[tier] <= TIER_GFLOPS[claim]
 
 
-def allowed_by_pace(tier: str, slowdown: float) -> int:
+def allowed_by_speed(tier: str, slowdown: float) -> int:
     """What jobs that run `slowdown` times longer than on other nodes of the tier say of it: GFLOPS, or a core's score."""
     if any(tier == name for name, _ in CPU_CLASSES):
         return int(_typical(tier) / slowdown)
@@ -168,8 +168,10 @@ def decide(truth: Truth, claims: Sequence[str], *, now_ms: int) -> Truth:
         unknown = claim not in TIER_GFLOPS and speed_of(claim) > speed_of(UNKNOWN_GPU_TIER)
         # Nothing is known of other makers' cards but how their jobs run.
         tiers.append(UNKNOWN_GPU_TIER if unknown and gpu_cap is not None else tier)
-    pace, measured = (truth.gpu_pace, seen[: len(claims)]) if claims else (truth.cpu_pace, [truth.scores.cpu])
-    standing = Standing.CONFIRMED if None not in measured or pace.keeps_up else Standing.CLAIMED
+    speed, measured = (
+        (truth.gpu_speed, seen[: len(claims)]) if claims else (truth.cpu_speed, [truth.scores.cpu])
+    )
+    standing = Standing.CONFIRMED if None not in measured or speed.keeps_up else Standing.CLAIMED
     changed = [claim for claim, tier in zip(claims, tiers, strict=True) if claim != tier]
     if changed:
         standing = Standing.MEASURED
@@ -206,11 +208,11 @@ def from_json(body: str) -> Truth:
             "scores": _scores(values["scores"]),
             "notes": tuple(values["notes"]),
             "history": tuple((at_ms, _scores(scores)) for at_ms, scores in values["history"]),
-            "cpu_pace": RelativeSpeed(
-                **{**values["cpu_pace"], "accounts": tuple(values["cpu_pace"]["accounts"])}
+            "cpu_speed": RelativeSpeed(
+                **{**values["cpu_speed"], "accounts": tuple(values["cpu_speed"]["accounts"])}
             ),
-            "gpu_pace": RelativeSpeed(
-                **{**values["gpu_pace"], "accounts": tuple(values["gpu_pace"]["accounts"])}
+            "gpu_speed": RelativeSpeed(
+                **{**values["gpu_speed"], "accounts": tuple(values["gpu_speed"]["accounts"])}
             ),
         }
     )

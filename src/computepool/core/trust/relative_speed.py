@@ -74,7 +74,7 @@ class RelativeSpeed:
         return self.weight >= _ENOUGH and self.slowdown <= _AS_FAST
 
 
-UNHURRIED = RelativeSpeed()
+NO_SLOWDOWN = RelativeSpeed()
 
 
 class TimedRun(NamedTuple):

@@ -22,9 +22,9 @@ from computepool.core.trust import violations
 from computepool.core.trust.discounting import DAY_MS, Weight, faded, score_of, weigh
 from computepool.core.trust.violations import PROBES_RIGHT, PROBES_WRONG, Violation
 
-#: Newcomers' dues: so many verified jobs of others before a node may have more than one of them at a time. One that
-#: nobody checked counts a quarter, as in the score: where jobs ask for no check, dues are paid too, only later.
-DUES_SUCCESSES: Final = 5
+#: A newcomer needs so many verified jobs of others before a node may have more than one of them at a time. One that
+#: nobody checked counts a quarter, as in the score: where jobs ask for no check, it only takes longer.
+NEWCOMER_JOBS: Final = 5
 QUARTERS: Final = 4
 VIOLATIONS_MAX: Final = violations.VIOLATIONS_MAX
 VIOLATIONS_WINDOW_MS: Final = violations.WINDOW_MS
@@ -39,17 +39,14 @@ class Evidence(StrEnum):
 
     VERIFIED = "verified"  #: the result was compared with another node's, and agreed
     UNVERIFIED = "unverified"  #: the node says that it succeeded
-    NARROW = (
-        "narrow"  #: a success, checked or not, for a job whose submitter left the pool no choice of nodes
-    )
-    CONFIRMED = (
-        "confirmed"  #: an unverified success, counted as such before, was compared afterwards, and agreed
-    )
+    #: a success, checked or not, for a job whose submitter left the pool no choice of nodes
+    NARROW = "narrow"
+    #: an unverified success, counted as such before, was compared afterwards, and agreed
+    CONFIRMED = "confirmed"
     REFUTED = "refuted"  #: the result was proven wrong: a matter of integrity, not of reliability
     PADDED = "padded"  #: the result agreed, but took far longer than where it was run besides
-    PROBE_RIGHT = (
-        "probe_right"  #: on probation, it was tested with a job whose result is known, and was right
-    )
+    #: on probation, it was tested with a job whose result is known, and was right
+    PROBE_RIGHT = "probe_right"
     PROBE_WRONG = "probe_wrong"
     PARDONED = "pardoned"  #: the operator says that its wrong results were no ill will
     NODE_FAULT = "node_fault"  #: sandbox, agent or staging failed
@@ -88,15 +85,15 @@ class Reputation:
     lost_at_ms: int = 0  #: when it last lost leases
     successes: int = 0  #: outcomes, unweighted
     failures: int = 0
-    dues: int = 0  #: successes with jobs of others
+    successes_for_others: int = 0  #: successes with jobs of others
     tenure_days: int = 0  #: days on which there was such a success
     tenure_day: int = 0  #: the last of them, in days since the epoch
     verified: int = 0  #: of the successes with jobs of others, those that were compared and agreed
     verified_days: int = 0
     verified_day: int = 0
     streak: int = 0  #: of these, since the last result that was proven wrong
-    strikes: int = 0  #: results proven wrong, ever
-    struck_at_ms: int = 0  #: the last of them
+    violation_count: int = 0  #: results proven wrong, ever
+    penalised_at_ms: int = 0  #: the last of them
     violations: str = ""  #: the last few: about whose jobs, by whom (violations.py)
     probation_at_ms: int = 0  #: since when it is tested; 0: it is not
     probes_right: int = 0  #: of its tests in this probation
@@ -166,21 +163,21 @@ def update(before: Reputation, outcome: ReputationEvent) -> Reputation:
 
 
 def _apply_work(before: Reputation, outcome: ReputationEvent, *, fresh: bool) -> Reputation:
-    """What work for others adds: dues, tenure, and the streak of results that were compared and agreed."""
+    """What work for others adds: successes, tenure, and the streak of results that were compared and agreed."""
     day = outcome.at_ms // DAY_MS
     compared = outcome.evidence in (Evidence.VERIFIED, Evidence.CONFIRMED)
     return replace(
         before,
-        dues=before.dues + fresh,
+        successes_for_others=before.successes_for_others + fresh,
         tenure_days=before.tenure_days + (fresh and day > before.tenure_day),
         tenure_day=max(day, before.tenure_day) if fresh else before.tenure_day,
         verified=before.verified + compared,
         verified_days=before.verified_days + (compared and day > before.verified_day),
         verified_day=max(day, before.verified_day) if compared else before.verified_day,
-        # What was right before a strike says nothing about what comes after it: trust begins anew.
+        # What was right before a violation says nothing about what comes after it: trust begins anew.
         # And on probation none begins: every result is checked.
         streak=before.streak
-        + (compared and (fresh or not before.struck_at_ms) and not before.probation_at_ms),
+        + (compared and (fresh or not before.penalised_at_ms) and not before.probation_at_ms),
     )
 
 
@@ -192,8 +189,8 @@ def _penalise(before: Reputation, outcome: ReputationEvent) -> Reputation:
     now = replace(
         before,
         streak=0,
-        strikes=before.strikes + 1,
-        struck_at_ms=max(at_ms, before.struck_at_ms),
+        violation_count=before.violation_count + 1,
+        penalised_at_ms=max(at_ms, before.penalised_at_ms),
         violations=known,
     )
     if before.banned_at_ms or before.probation_at_ms:
@@ -223,12 +220,12 @@ def _apply_probe(before: Reputation, outcome: ReputationEvent) -> Reputation:
 
 
 def _apply_pardon(before: Reputation, _outcome: ReputationEvent) -> Reputation:
-    cleared = replace(before, streak=0, struck_at_ms=0, violations="", banned_at_ms=0)
+    cleared = replace(before, streak=0, penalised_at_ms=0, violations="", banned_at_ms=0)
     return replace(cleared, probation_at_ms=0, probes_right=0, probes_wrong=0, cleared_at_ms=0)
 
 
 def _apply_padding(before: Reputation, _outcome: ReputationEvent) -> Reputation:
-    """No strike, but it is looked at again each time."""
+    """No violation, but it is looked at again each time."""
     return replace(before, streak=0)
 
 
@@ -248,13 +245,13 @@ def _within_window(at_ms: int, now_ms: int) -> bool:
 def inherit(before: Reputation, at_ms: int) -> Reputation:
     """With what an owner's new node begins, whose last one did badly: the worse of that and a newcomer.
 
-    What counts against it stays; streak, dues and tenure have to be earned again.
+    What counts against it stays; streak, successes and tenure have to be earned again.
     """
     suspect = before.banned_at_ms or before.probation_at_ms or before.recent_violations(at_ms)
     if not suspect and before.score(at_ms) >= NEWCOMER_SCORE:
         return NEWCOMER
-    kept = replace(NEWCOMER, strikes=before.strikes, banned_at_ms=before.banned_at_ms)
-    kept = replace(kept, struck_at_ms=before.struck_at_ms, violations=before.violations)
+    kept = replace(NEWCOMER, violation_count=before.violation_count, banned_at_ms=before.banned_at_ms)
+    kept = replace(kept, penalised_at_ms=before.penalised_at_ms, violations=before.violations)
     kept = replace(kept, probation_at_ms=before.probation_at_ms, cleared_at_ms=before.cleared_at_ms)
     if before.score(at_ms) >= NEWCOMER_SCORE:
         return kept
@@ -277,14 +274,14 @@ def recompute(outcomes: Iterable[ReputationEvent], begin: Reputation | None = No
     return reputation
 
 
-def dues_paid(reputation: Reputation) -> int:
+def newcomer_jobs_done(reputation: Reputation) -> int:
     """In verified successes: one that nobody checked is a quarter."""
-    return (reputation.dues + (QUARTERS - 1) * reputation.verified) // QUARTERS
+    return (reputation.successes_for_others + (QUARTERS - 1) * reputation.verified) // QUARTERS
 
 
-def owes_dues(reputation: Reputation, needed: int) -> bool:
-    """Whether it may have only one job of others at a time. 0: there are no dues."""
-    return dues_paid(reputation) < needed
+def is_newcomer(reputation: Reputation, needed: int) -> bool:
+    """Whether it may have only one job of others at a time. 0: there are no newcomers."""
+    return newcomer_jobs_done(reputation) < needed
 
 
 def tenure_quarters(reputation: Reputation) -> int:
@@ -365,8 +362,8 @@ def node_of(event: Mapping[str, object]) -> str | None:
         return None
     # A late result was accepted from a node that the job had left, so its own word comes first; where the hub speaks,
     # because nobody came to confirm a result, it names the node.
-    heard = event["action"] == _SUCCEEDED and event["actor"] != _HUB
-    found = event["actor"] if heard else event["node_id"]
+    by_node = event["action"] == _SUCCEEDED and event["actor"] != _HUB
+    found = event["actor"] if by_node else event["node_id"]
     return None if found is None else str(found)
 
 
@@ -392,10 +389,10 @@ def read(event: Mapping[str, object], *, owner: str) -> ReputationEvent | None:
     own = event["account_id"] == owner
     if evidence is not Evidence.REFUTED:
         return ReputationEvent(node_id, evidence, at_ms, own=own)
-    said = json.loads(str(event["data"] or "{}"))
-    by = number_of(said.get(_SUBMITTER) or str(event["account_id"]))
-    refuters = tuple(sorted({number_of(account) for account in said.get(_REFUTERS, ())}))
-    return ReputationEvent(node_id, evidence, at_ms, own, by, old=bool(said.get(_OLD)), refuters=refuters)
+    data = json.loads(str(event["data"] or "{}"))
+    by = number_of(data.get(_SUBMITTER) or str(event["account_id"]))
+    refuters = tuple(sorted({number_of(account) for account in data.get(_REFUTERS, ())}))
+    return ReputationEvent(node_id, evidence, at_ms, own, by, old=bool(data.get(_OLD)), refuters=refuters)
 
 
 def refuted_by(refuters: Iterable[str], *, submitter: str, old: bool) -> str:
@@ -403,14 +400,14 @@ def refuted_by(refuters: Iterable[str], *, submitter: str, old: bool) -> str:
     return json.dumps({_REFUTERS: sorted(refuters), _SUBMITTER: submitter, _OLD: old})
 
 
-def said_once(told: Iterable[Mapping[str, object]]) -> Iterator[Mapping[str, object]]:
+def counted_once(events: Iterable[Mapping[str, object]]) -> Iterator[Mapping[str, object]]:
     """The events without the success of a job whose accepted attempt was already counted, as verified or as narrow.
 
     Both are told in one transaction, the job's success last, so nothing has to be remembered for long: what waits for
     its job's success is gone with it, and reading the log again passes over the same events.
     """
     verified: dict[object, set[object]] = {}
-    for event in told:
+    for event in events:
         if event["action"] in COUNTED_AT_ONCE and event["reason"] != RECHECKED:
             verified.setdefault(event["job_id"], set()).add(event["attempt_id"])
         elif event["action"] == _SUCCEEDED and event["attempt_id"] in verified.pop(event["job_id"], ()):

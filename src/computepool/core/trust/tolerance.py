@@ -105,13 +105,13 @@ def _kind(body: Any) -> str:
 
 
 def _pairs(a: Any, b: Any) -> list[tuple[Any, Any]] | None:
-    ours, theirs = _keyed(a), _keyed(b)
+    ours, theirs = _by_key(a), _by_key(b)
     if ours is None or theirs is None or ours.keys() != theirs.keys():
         return None
     return [(ours[key], theirs[key]) for key in ours]
 
 
-def _keyed(pairs: Any) -> dict[str, Any] | None:
+def _by_key(pairs: Any) -> dict[str, Any] | None:
     """By the text of the key, which nobody can make collide on purpose, as he could with numbers."""
     if type(pairs) is not list or not all(type(pair) is list and len(pair) == 2 for pair in pairs):
         return None

@@ -218,10 +218,10 @@ def confidence(
     return worlds[tuple(chosen)] / (sum(worlds.values()) + everyone_wrong)
 
 
-def _newcomers_needed(wanted: float) -> int:
+def _newcomers_needed(target: float) -> int:
     """How many nodes that nobody knows must agree."""
     for count in range(1, QUORUM_MAX + 1):
         results = [Result(kind=0)] * count
-        if confidence(results, {0: list(range(count))}, range(count)) >= wanted:
+        if confidence(results, {0: list(range(count))}, range(count)) >= target:
             return count
     return QUORUM_MAX

@@ -33,9 +33,8 @@ _KEPT: Final = 8
 class Violation:
     at_ms: int
     submitter: int = 0  #: whose job it was about, as a number; 0: nobody's in particular
-    old: bool = (
-        False  #: the submitter has been here for a while, and others than he and his nodes were the judges
-    )
+    #: the submitter has been here for a while, and others than he and his nodes were the judges
+    old: bool = False
     refuters: tuple[int, ...] = ()  #: owners of the nodes that came to the other result, as numbers
 
 

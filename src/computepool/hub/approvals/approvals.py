@@ -41,48 +41,49 @@ class _Kind:
     effect: Callable[[Tx, Snapshot, ApprovalRow], None]
 
 
-def _top_up_words(asked: dict[str, object]) -> str:
-    request = TopUpRequest.model_validate(asked)
+def _top_up_words(details: dict[str, object]) -> str:
+    request = TopUpRequest.model_validate(details)
     words = f"{format_credits(request.amount)} credits ({request.source}) for {request.account}"
     return f"{words}: {request.note}" if request.note else words
 
 
 def _top_up(tx: Tx, snapshot: Snapshot, row: ApprovalRow) -> None:
     request = TopUpRequest.model_validate_json(row.request)
-    credit_service.give(tx, snapshot, request, actor=row.asked_by, top_up_id=f"top_{row.id}")
+    credit_service.give(tx, snapshot, request, actor=row.requested_by, top_up_id=f"top_{row.id}")
 
 
-def _grant_words(asked: dict[str, object]) -> str:
-    return f"{format_credits(int(str(asked['amount'])))} credits to begin with for the new account {asked['name']}"
+def _grant_words(details: dict[str, object]) -> str:
+    return f"{format_credits(int(str(details['amount'])))} credits to begin with for the new account {details['name']}"
 
 
 def _grant(tx: Tx, snapshot: Snapshot, row: ApprovalRow) -> None:
-    asked = json.loads(row.request)
-    new_accounts.welcome(tx, asked["account_id"], amount=asked["amount"], table=snapshot.table)
+    details = json.loads(row.request)
+    new_accounts.welcome(tx, details["account_id"], amount=details["amount"], table=snapshot.table)
 
 
-def _roles_words(asked: dict[str, object]) -> str:
-    wanted = RolesRequest.model_validate({"roles": asked["roles"]})
-    return f"{asked['name']} becomes {', '.join(wanted.roles)}"
+def _roles_words(details: dict[str, object]) -> str:
+    request = RolesRequest.model_validate({"roles": details["roles"]})
+    return f"{details['name']} becomes {', '.join(request.roles)}"
 
 
 def _roles(tx: Tx, snapshot: Snapshot, row: ApprovalRow) -> None:
-    asked = json.loads(row.request)
-    roles.change_in(tx, asked["account_id"], roles=asked["roles"], actor=row.asked_by)
+    details = json.loads(row.request)
+    roles.change_in(tx, details["account_id"], roles=details["roles"], actor=row.requested_by)
 
 
-def _review_words(asked: dict[str, object]) -> str:
-    what = "ban" if asked["banned"] else "probation"
-    words = f"take back the {what} of {asked['name']} ({asked['node_id']}), {asked['wrong']} of whose results were proven wrong"
-    return f"{words}: {asked['note']}" if asked["note"] else words
+def _review_words(details: dict[str, object]) -> str:
+    what = "ban" if details["banned"] else "probation"
+    node = f"{details['name']} ({details['node_id']})"
+    words = f"take back the {what} of {node}, {details['wrong']} of whose results were proven wrong"
+    return f"{words}: {details['note']}" if details["note"] else words
 
 
 def _review(tx: Tx, snapshot: Snapshot, row: ApprovalRow) -> None:
     node = node_rows.get_node(tx.connection, json.loads(row.request)["node_id"])
-    decided_by = _found(tx.connection, row.id).decided_by
+    decided_by = _find(tx.connection, row.id).decided_by
     assert decided_by is not None
     if node is not None:
-        reputation.say_pardoned(tx, node, actor=decided_by)
+        reputation.emit_pardoned(tx, node, actor=decided_by)
 
 
 _KINDS = {
@@ -95,7 +96,7 @@ _KINDS = {
 
 async def pending(hub: Hub, admin: Principal) -> ApprovalList:
     """Everything that waits for somebody's word, payouts too."""
-    since_ms = hub.now_ms() - round(hub.settings.approval_life_s * 1000)
+    since_ms = hub.now_ms() - round(hub.settings.approval_lifetime_s * 1000)
 
     def load(connection: Connection) -> list[ApprovalView]:
         found = rows.list_pending(connection, since_ms=since_ms, limit=_LIST_MAX)
@@ -108,14 +109,11 @@ async def pending(hub: Hub, admin: Principal) -> ApprovalList:
 
 
 def _view(row: ApprovalRow, admin: Principal) -> ApprovalView:
-    return ApprovalView(
-        id=row.id,
-        kind=row.kind,
+    return ApprovalView.from_attributes(
+        row,
         summary=_KINDS[row.kind].summary(json.loads(row.request)),
-        asked_by=row.asked_by_name,
-        asked_at_ms=row.asked_at_ms,
-        state=row.state,
-        can_approve=row.state == "pending" and row.asked_by != admin.account_id,
+        requested_by=row.requested_by_name,
+        can_approve=row.state == "pending" and row.requested_by != admin.account_id,
     )
 
 
@@ -125,8 +123,8 @@ def _payout(hub: Hub, row: PayoutRow, admin: Principal) -> ApprovalView:
         id=row.id,
         kind=PAYOUT,
         summary=f"{format_credits(row.amount)} credits to {row.account_name}",
-        asked_by=row.account_name,
-        asked_at_ms=row.created_at_ms,
+        requested_by=row.account_name,
+        requested_at_ms=row.created_at_ms,
         state="pending",
         approved_by=row.approved_by,
         can_approve=not two or admin.account_id not in (row.account_id, row.approved_by),
@@ -138,11 +136,11 @@ async def approve(hub: Hub, admin: Principal, approval_id: str) -> ApprovalView:
 
     def unit(tx: Tx) -> ApprovalView:
         row = _waiting(tx, approval_id, settings=snapshot.settings)
-        if row.asked_by == admin.account_id:
-            raise Forbidden("Another administrator must agree to what you asked for.")
+        if row.requested_by == admin.account_id:
+            raise Forbidden("Another administrator must approve your request.")
         _decide(tx, row, admin, state="approved", reason=None)
         _KINDS[row.kind].effect(tx, snapshot, row)
-        return _view(_found(tx.connection, approval_id), admin)
+        return _view(_find(tx.connection, approval_id), admin)
 
     return await hub.store.write(unit)
 
@@ -154,28 +152,28 @@ async def reject(hub: Hub, admin: Principal, approval_id: str, *, reason: str) -
     def unit(tx: Tx) -> ApprovalView:
         row = _waiting(tx, approval_id, settings=settings)
         _decide(tx, row, admin, state="rejected", reason=reason)
-        return _view(_found(tx.connection, approval_id), admin)
+        return _view(_find(tx.connection, approval_id), admin)
 
     return await hub.store.write(unit)
 
 
 def _waiting(tx: Tx, approval_id: str, *, settings: Settings) -> ApprovalRow:
-    row = _found(tx.connection, approval_id)
+    row = _find(tx.connection, approval_id)
     if row.state != "pending":
         raise Conflict(f"This was {row.state} already.")
-    if tx.now_ms - row.asked_at_ms > settings.approval_life_s * 1000:
-        raise Conflict("Nobody agreed in time; it must be asked for again.")
+    if tx.now_ms - row.requested_at_ms > settings.approval_lifetime_s * 1000:
+        raise Conflict("The request expired without approval; submit it again.")
     return row
 
 
 def _decide(tx: Tx, row: ApprovalRow, admin: Principal, *, state: str, reason: str | None) -> None:
     if not rows.decide(tx, row.id, state=state, by=admin.account_id, reason=reason):
-        raise Conflict("Somebody else has decided this in this moment; look again.")
-    data = json.dumps({"approval_id": row.id, "kind": row.kind, "asked_by": row.asked_by})
-    tx.emit(actor=admin.account_id, action=f"approval.{state}", account_id=row.asked_by, data=data)
+        raise Conflict("This was decided concurrently; reload and try again.")
+    data = json.dumps({"approval_id": row.id, "kind": row.kind, "requested_by": row.requested_by})
+    tx.emit(actor=admin.account_id, action=f"approval.{state}", account_id=row.requested_by, data=data)
 
 
-def _found(connection: Connection, approval_id: str) -> ApprovalRow:
+def _find(connection: Connection, approval_id: str) -> ApprovalRow:
     row = rows.get(connection, approval_id)
     if row is None:
         raise NotFound("There is no such approval.")

@@ -11,24 +11,24 @@ from computepool.hub.db.tables import accounts, approvals
 from computepool.hub.db.typed_rows import TypedRow
 
 
-class ApprovalRow(TypedRow, of=(approvals, accounts.c.name.label("asked_by_name"))):
+class ApprovalRow(TypedRow, of=(approvals, accounts.c.name.label("requested_by_name"))):
     id: str
     kind: str
     request: str
-    asked_by: str
-    asked_at_ms: int
+    requested_by: str
+    requested_at_ms: int
     state: str
     decided_by: str | None
     decided_at_ms: int | None
     reason: str | None
-    asked_by_name: str
+    requested_by_name: str
 
 
-_WITH_NAME = ApprovalRow.select().join(accounts, accounts.c.id == approvals.c.asked_by)
+_WITH_NAME = ApprovalRow.select().join(accounts, accounts.c.id == approvals.c.requested_by)
 
 
 def insert(tx: Tx, **columns: Any) -> None:
-    tx.connection.execute(approvals.insert().values(asked_at_ms=tx.now_ms, state="pending", **columns))
+    tx.connection.execute(approvals.insert().values(requested_at_ms=tx.now_ms, state="pending", **columns))
 
 
 def get(connection: Connection, approval_id: str) -> ApprovalRow | None:
@@ -37,7 +37,7 @@ def get(connection: Connection, approval_id: str) -> ApprovalRow | None:
 
 def list_pending(connection: Connection, *, since_ms: int, limit: int) -> list[ApprovalRow]:
     """Oldest first; what nobody agreed to in time has lapsed."""
-    statement = _WITH_NAME.where(approvals.c.state == "pending", approvals.c.asked_at_ms > since_ms)
+    statement = _WITH_NAME.where(approvals.c.state == "pending", approvals.c.requested_at_ms > since_ms)
     return ApprovalRow.all(connection.execute(statement.order_by(approvals.c.id).limit(limit)))
 
 

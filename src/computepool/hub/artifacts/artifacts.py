@@ -8,7 +8,6 @@ more is taken away by `collection`.
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import re
 from collections.abc import AsyncIterator
@@ -19,11 +18,11 @@ from computepool.core.errors import BadRequest, Conflict, NotFound, QuotaExceede
 from computepool.core.retention import ReferenceRole
 from computepool.hub.artifacts import garbage_collection, storage_quota
 from computepool.hub.artifacts import rows as artifact_rows
-from computepool.hub.artifacts.rows import ArtifactRow, KeptReference, ListedReference
+from computepool.hub.artifacts.rows import ArtifactRow, KeptReference
 from computepool.hub.artifacts.storage.base import Reading, Upload, place_of
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection, Tx
-from computepool.hub.identity import access
+from computepool.hub.identity import access, cursors
 from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.snapshot import take
 from computepool.protocol.artifacts import (
@@ -35,6 +34,7 @@ from computepool.protocol.artifacts import (
     StorageView,
     UploadState,
 )
+from computepool.protocol.tokens import b64
 
 #: References of one artifact that are told; the rest is counted.
 _REFS_SHOWN = 200
@@ -113,7 +113,7 @@ async def receive(
     if incoming.size > hub.settings.artifact_max_bytes:
         raise TooLarge(f"An artifact may have {hub.settings.artifact_max_bytes} bytes at most.", field="size")
     if incoming.offset > incoming.size:
-        raise BadRequest("The offset lies behind the end that the size says.", field="offset")
+        raise BadRequest("The offset is beyond the declared size.", field="offset")
     owner, digest = _owner_of(asker), incoming.digest
     done = UploadState(digest=digest, offset=incoming.size, complete=True)
     row = await _own(hub, owner, digest)
@@ -146,7 +146,7 @@ async def _append(hub: Hub, upload: Upload, incoming: Incoming, *, body: AsyncIt
             if writing is not None:
                 await writing
             if offset + len(data) > incoming.size:
-                raise BadRequest("More bytes were sent than the size says.", field="size")
+                raise BadRequest("More bytes were sent than the declared size.", field="size")
             offset += len(data)
             writing = asyncio.ensure_future(hub.process.in_thread(upload.append, data))
     finally:
@@ -160,7 +160,7 @@ async def _keep(
     hub: Hub, asker: Principal | NodePrincipal, incoming: Incoming, *, place: str | None = None
 ) -> None:
     """Refer to the bytes; if somebody else's are here already those are kept, and ours are erased."""
-    lost = None if place is None else await _lost(hub, incoming.digest)
+    lost = None if place is None else await _find_lost(hub, incoming.digest)
     snapshot = take(hub, [_owner_of(asker)])
 
     def unit(tx: Tx) -> str | None:
@@ -175,7 +175,7 @@ async def _keep(
         row = {"digest": incoming.digest, "account_id": owner, "job_id": "", "role": role.value}
         artifact_rows.renew(tx, {**row, "name": incoming.name})
         if isinstance(asker, Principal):
-            _say(tx, asker, "artifact.uploaded", digest=incoming.digest, size=incoming.size)
+            _emit(tx, asker, "artifact.uploaded", digest=incoming.digest, size=incoming.size)
         return kept
 
     try:
@@ -188,13 +188,13 @@ async def _keep(
     await garbage_collection.erase(hub, surplus)
 
 
-async def _lost(hub: Hub, digest: str) -> str | None:
+async def _find_lost(hub: Hub, digest: str) -> str | None:
     """The place of an artifact whose bytes are gone, or not whole: what is sent now takes it over."""
     row = await hub.store.read(lambda connection: artifact_rows.get_artifact(connection, digest))
     return None if row is None or await _is_whole(hub, row) else str(row.place)
 
 
-def _say(tx: Tx, principal: Principal, action: str, **data: Any) -> None:
+def _emit(tx: Tx, principal: Principal, action: str, **data: Any) -> None:
     account = principal.account_id
     tx.emit(actor=account, action=action, account_id=account, data=json.dumps(data))
 
@@ -228,7 +228,7 @@ async def find(hub: Hub, asker: Principal | NodePrincipal, digest: str) -> Reada
 
     row = await hub.store.read(look)
     if row is None:
-        raise NotFound("There is no such artifact, or it is not yours, or the time it was kept for is over.")
+        raise NotFound("There is no such artifact, it is not yours, or it has expired.")
     return ReadableArtifact(row.digest, row.size, row.place or place_of(digest, ""))
 
 
@@ -236,7 +236,9 @@ async def open_part(hub: Hub, found: ReadableArtifact, *, start: int, length: in
     try:
         return await hub.process.in_thread(hub.artifacts.blobs.read, found.place, start=start, length=length)
     except FileNotFoundError:
-        raise NotFound("The bytes of this artifact are gone; `pool hub check` tells the operator.") from None
+        raise NotFound(
+            "The data of this artifact is missing; the operator can run `pool hub check`."
+        ) from None
 
 
 async def page(
@@ -248,45 +250,23 @@ async def page(
             connection, account_id=access.scope(principal), job_id=job_id, before=before, limit=limit
         )
     )
-    views = [
-        ArtifactView(
-            digest=row.digest,
-            size=row.size,
-            name=row.name,
-            role=row.role,
-            job_id=row.job_id or None,
-            created_at_ms=row.created_at_ms,
-        )
-        for row in rows
-    ]
-    return ArtifactPage(artifacts=views, next=_cursor(rows[-1]) if len(rows) == limit else None)
-
-
-def _cursor(row: ListedReference) -> str:
-    return base64.urlsafe_b64encode(f"{row.created_at_ms} {row.place}".encode()).rstrip(b"=").decode()
+    views = [ArtifactView.from_attributes(row, job_id=row.job_id or None) for row in rows]
+    last = f"{rows[-1].created_at_ms} {rows[-1].place}" if len(rows) == limit else None
+    return ArtifactPage(artifacts=views, next=None if last is None else b64(last.encode()))
 
 
 def _read_cursor(text: str) -> tuple[int, str]:
-    try:
-        words = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
-    except ValueError:
-        words = ""
-    found = re.fullmatch(r"([0-9]{1,15}) ([^\x00]+)", words)
+    found = re.fullmatch(r"([0-9]{1,15}) ([^\x00]+)", cursors.read_plain(text))
     if found is None:
-        raise BadRequest("This cursor is not one of ours; take it from the page before.", field="after")
+        raise cursors.wrong()
     return int(found[1]), found[2]
 
 
 async def storage(hub: Hub, principal: Principal) -> StorageView:
     account = principal.account_id
     own = await hub.store.read(lambda connection: storage_quota.room_of(hub.settings, connection, account))
-    return StorageView(
-        bytes=own.bytes,
-        artifacts=own.artifacts,
-        bytes_max=own.bytes_max,
-        keep_s=own.keep_s,
-        uploading_bytes=sum((await hub.process.in_thread(hub.artifacts.blobs.uploading, account)).values()),
-    )
+    uploading = await hub.process.in_thread(hub.artifacts.blobs.uploading, account)
+    return StorageView.from_attributes(own, uploading_bytes=sum(uploading.values()))
 
 
 async def info(hub: Hub, principal: Principal, digest: str) -> ArtifactInfo:
@@ -299,7 +279,7 @@ async def info(hub: Hub, principal: Principal, digest: str) -> ArtifactInfo:
 
     row, refs = await hub.store.read(look)
     if row is None or not (refs or principal.is_admin):
-        raise NotFound("There is no such artifact, or it is not yours, or the time it was kept for is over.")
+        raise NotFound("There is no such artifact, it is not yours, or it has expired.")
     untils = [garbage_collection.until_ms(hub, ref) for ref in refs]
     return ArtifactInfo(
         digest=digest,
@@ -309,20 +289,11 @@ async def info(hub: Hub, principal: Principal, digest: str) -> ArtifactInfo:
         kept_until_ms=None
         if None in untils or not untils
         else max(until for until in untils if until is not None),
-        refs=[_ref(ref, until) for ref, until in zip(refs, untils, strict=True)][:_REFS_SHOWN],
+        refs=[
+            ArtifactRef.from_attributes(ref, job_id=ref.job_id or None, kept_until_ms=until)
+            for ref, until in zip(refs, untils, strict=True)
+        ][:_REFS_SHOWN],
         more_refs=len(refs) > _REFS_SHOWN,
-    )
-
-
-def _ref(row: KeptReference, until_ms: int | None) -> ArtifactRef:
-    return ArtifactRef(
-        role=row.role,
-        name=row.name,
-        account_id=row.account_id,
-        job_id=row.job_id or None,
-        job_state=row.job_state,
-        created_at_ms=row.created_at_ms,
-        kept_until_ms=until_ms,
     )
 
 
@@ -333,7 +304,7 @@ async def keep(hub: Hub, principal: Principal, digest: str, *, request: KeepRequ
     def unit(tx: Tx) -> None:
         if not artifact_rows.may_read(tx.connection, digest=digest, account_id=account):
             raise NotFound("There is no such artifact, or it is not yours.")
-        until_ms = None if request.for_s is None else tx.now_ms + round(request.for_s * 1000)
+        until_ms = None if request.duration_s is None else tx.now_ms + round(request.duration_s * 1000)
         row = {
             "digest": digest,
             "account_id": account,
@@ -342,7 +313,7 @@ async def keep(hub: Hub, principal: Principal, digest: str, *, request: KeepRequ
             "name": "",
         }
         artifact_rows.renew(tx, {**row, "kept_until_ms": until_ms})
-        _say(tx, principal, "artifact.kept", digest=digest, until_ms=until_ms)
+        _emit(tx, principal, "artifact.kept", digest=digest, until_ms=until_ms)
 
     await hub.store.write(unit)
     return await info(hub, principal, digest)
@@ -354,8 +325,8 @@ async def release(hub: Hub, principal: Principal, digest: str) -> None:
 
     def unit(tx: Tx) -> list[tuple[str, str]]:
         if not artifact_rows.release(tx, digest=digest, account_id=account, role=ReferenceRole.KEPT.value):
-            raise NotFound("You did not ask to keep this artifact.")
-        _say(tx, principal, "artifact.released", digest=digest)
+            raise NotFound("You are not keeping this artifact.")
+        _emit(tx, principal, "artifact.released", digest=digest)
         return artifact_rows.drop_unused(tx, [digest])
 
     await garbage_collection.erase(hub, await hub.store.write(unit))
@@ -374,7 +345,7 @@ async def remove(hub: Hub, principal: Principal, digest: str) -> None:
         if used:
             raise Conflict(f"Job {used[0]} still needs this artifact; cancel it or wait for it first.")
         if artifact_rows.drop_refs(tx, digest=digest, account_id=account):
-            _say(tx, principal, "artifact.removed", digest=digest)
+            _emit(tx, principal, "artifact.removed", digest=digest)
         elif not unfinished:
             raise NotFound("There is no such artifact, or it is not yours.")
         return artifact_rows.drop_unused(tx, [digest])

@@ -171,7 +171,7 @@ async def erase_unnamed(hub: Hub) -> None:
         stored = await hub.process.in_thread(
             hub.artifacts.blobs.walk, after=hub.artifacts.sweeps.places, limit=BATCH
         )
-        for place in await _unnamed(hub, [one for one in stored if one.at_s < before_s]):
+        for place in await _find_unnamed(hub, [one for one in stored if one.at_s < before_s]):
             logger.warning("artifacts.unnamed: %s is erased", place)
             await hub.process.in_thread(hub.artifacts.blobs.erase, place)
         hub.artifacts.sweeps.places = stored[-1].place if len(stored) == BATCH else ""
@@ -179,7 +179,7 @@ async def erase_unnamed(hub: Hub) -> None:
             return
 
 
-async def _unnamed(hub: Hub, stored: Sequence[Stored]) -> list[str]:
+async def _find_unnamed(hub: Hub, stored: Sequence[Stored]) -> list[str]:
     """Files with other names than we give are not ours to judge."""
     digests = {one.place: found[1] for one in stored if (found := _PLACE.match(one.place))}
     if not digests:

@@ -52,10 +52,12 @@ def drop(tx: Tx, job_ids: Sequence[str]) -> None:
     octets, connection = partial(dialect.octets, tx.connection), tx.connection
     size = (octets(jobs.c.payload) + octets(jobs.c.result)).label("size")
     over = jobs.c.state.in_(_TERMINAL) & jobs.c.dropped_at_ms.is_(None)
-    wanted = select(jobs.c.id, jobs.c.account_id, size).where(
+    matching = select(jobs.c.id, jobs.c.account_id, size).where(
         dialect.among(connection, jobs.c.id, job_ids), over
     )
-    found = connection.execute(dialect.for_update(connection.dialect.name, wanted.order_by(jobs.c.id))).all()
+    found = connection.execute(
+        dialect.for_update(connection.dialect.name, matching.order_by(jobs.c.id))
+    ).all()
     owners = {row.id: row.account_id for row in found}
     freed: Counter[str] = Counter()
     for row in found:
@@ -65,11 +67,11 @@ def drop(tx: Tx, job_ids: Sequence[str]) -> None:
     for row in connection.execute(sizes.group_by(log_chunks.c.job_id)):
         freed[owners[row.job_id]] += int(row.size)
     connection.execute(delete(log_chunks).where(printed))
-    told = dialect.among(connection, messages.c.job_id, owners)
-    sizes = select(messages.c.job_id, func.sum(octets(messages.c.value)).label("size")).where(told)
+    sent = dialect.among(connection, messages.c.job_id, owners)
+    sizes = select(messages.c.job_id, func.sum(octets(messages.c.value)).label("size")).where(sent)
     for row in connection.execute(sizes.group_by(messages.c.job_id)):
         freed[owners[row.job_id]] += int(row.size)
-    connection.execute(delete(messages).where(told))
+    connection.execute(delete(messages).where(sent))
     gone = {"payload": None, "result": None, "dropped_at_ms": tx.now_ms}
     connection.execute(update(jobs).where(dialect.among(connection, jobs.c.id, owners)).values(gone))
     for account_id, bytes_freed in freed.items():

@@ -62,12 +62,12 @@ def recount(connection: Connection) -> dict[str, int]:
     octets = partial(dialect.octets, connection)
     own = select(jobs.c.account_id, func.sum(octets(jobs.c.payload) + octets(jobs.c.result)))
     printed = select(jobs.c.account_id, func.sum(octets(log_chunks.c.text)))
-    told = select(jobs.c.account_id, func.sum(octets(messages.c.value)))
+    sent = select(jobs.c.account_id, func.sum(octets(messages.c.value)))
     programs = select(specs.c.account_id, func.sum(octets(specs.c.body)))
     for statement in (
         own.group_by(jobs.c.account_id),
         printed.join(jobs, jobs.c.id == log_chunks.c.job_id).group_by(jobs.c.account_id),
-        told.join(jobs, jobs.c.id == messages.c.job_id).group_by(jobs.c.account_id),
+        sent.join(jobs, jobs.c.id == messages.c.job_id).group_by(jobs.c.account_id),
         programs.where(specs.c.account_id.is_not(None)).group_by(specs.c.account_id),
     ):
         for account_id, size in connection.execute(statement):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated
 
-from fastapi import Body, HTTPException, Path, Query, Request
+from fastapi import HTTPException, Path, Query, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -28,7 +28,6 @@ from computepool.hub.http.dependencies import (
     SignedIn,
 )
 from computepool.hub.http.guard import guarded
-from computepool.hub.http.openapi import examples
 from computepool.hub.http.openapi.problems import refuses
 from computepool.protocol.artifacts import ArtifactInfo, ArtifactPage, KeepRequest, StorageView, UploadState
 
@@ -62,28 +61,28 @@ _RANGE_PARAMETER = {
 }
 
 
-@router.get("/artifacts", summary="List artifacts and what refers to them, newest first")
+@router.get("/artifacts")
 async def list_artifacts(
     principal: SignedIn, hub: HubDep, *, job_id: IdQuery = None, after: Cursor = None, limit: Limit = 100
 ) -> ArtifactPage:
+    """List artifacts and what refers to them, newest first."""
     return await artifacts.page(hub, principal, job_id=job_id, after=after, limit=limit)
 
 
-@router.get("/storage", summary="How much you keep at the hub, and may keep")
+@router.get("/storage")
 async def storage(principal: SignedIn, hub: HubDep) -> StorageView:
+    """Get your storage usage and quota."""
     return await artifacts.storage(hub, principal)
 
 
-@router.get("/artifacts/{digest}/upload", summary="How much of your upload is here; continue from `offset`")
+@router.get("/artifacts/{digest}/upload")
 async def upload_state(digest: DigestPath, asker: Either, hub: HubDep) -> UploadState:
+    """Get the state of an upload; continue from `offset`."""
     return await artifacts.upload_state(hub, asker, digest)
 
 
 @router.put(
     "/artifacts/{digest}",
-    summary="Send (the rest of) an artifact",
-    description="Send the bytes in one piece or in several. When all have come they are checked against the digest; "
-    "if they do not match, the upload is dropped.",
     openapi_extra={"requestBody": {"required": True, "content": _BYTES}},
     responses=refuses(409, 413, 507),
 )
@@ -97,6 +96,10 @@ async def upload(
     offset: Annotated[int, Query(ge=0, le=2**53, description="Where this body begins")] = 0,
     name: Annotated[str, Query(max_length=255, description="What to call it in lists")] = "",
 ) -> UploadState:
+    """Upload an artifact, or the rest of it.
+    Send the bytes in one piece or in several. When all have come they are checked against the digest;
+    if they do not match, the upload is dropped.
+    """
     if not is_plain(name):
         raise BadRequest("A name may not contain control characters.", field="name")
     incoming = Incoming(digest=digest, offset=offset, size=size, name=name)
@@ -105,7 +108,6 @@ async def upload(
 
 @router.get(
     "/artifacts/{digest}",
-    summary="The bytes; Range is honoured",
     response_class=Response,
     responses={
         200: {"description": "The bytes", "content": _BYTES},
@@ -115,23 +117,24 @@ async def upload(
     openapi_extra={"parameters": [_RANGE_PARAMETER]},
 )
 async def download(request: Request, digest: DigestPath, asker: Either, hub: HubDep) -> Response:
+    """Download an artifact; supports Range."""
     found = await artifacts.find(hub, asker, digest)
-    asked = _part(request, found.size, etag := f'"{digest}"')
-    part = range(found.size) if asked is None else asked
+    requested = _part(request, found.size, etag := f'"{digest}"')
+    part = range(found.size) if requested is None else requested
     reading = None
     if request.method != "HEAD":
         reading = await artifacts.open_part(hub, found, start=part.start, length=len(part))
-    return BlobResponse(hub, reading, size=found.size, part=asked, headers={**_HEADERS, "ETag": etag})
+    return BlobResponse(hub, reading, size=found.size, part=requested, headers={**_HEADERS, "ETag": etag})
 
 
 @router.head(
     "/artifacts/{digest}",
-    summary="Length and presence",
     response_class=Response,
     responses={200: {"description": "The headers alone"}, **refuses(404, 416)},
     openapi_extra={"parameters": [_RANGE_PARAMETER]},
 )
 async def head(request: Request, digest: DigestPath, asker: Either, hub: HubDep) -> Response:
+    """Check whether an artifact exists, and its length."""
     return await download(request, digest, asker, hub)
 
 
@@ -162,46 +165,27 @@ def _parse(part: str, size: int) -> range:
     return range(int(first), size if last is None else min(size, int(last) + 1))
 
 
-@router.get(
-    "/artifacts/{digest}/info",
-    summary="What refers to an artifact, and until when it is kept",
-    responses=refuses(404),
-)
+@router.get("/artifacts/{digest}/info", responses=refuses(404))
 async def info(digest: DigestPath, principal: SignedIn, hub: HubDep) -> ArtifactInfo:
+    """Show what refers to an artifact, and how long it is kept."""
     return await artifacts.info(hub, principal, digest)
 
 
-@router.put(
-    "/artifacts/{digest}/keep",
-    summary="Keep an artifact, whatever becomes of its jobs",
-    responses=refuses(404),
-)
-async def keep(
-    digest: DigestPath,
-    body: Annotated[KeepRequest, Body(openapi_examples=examples.KEEP)],
-    principal: MaySubmit,
-    hub: HubDep,
-) -> ArtifactInfo:
+@router.put("/artifacts/{digest}/keep", responses=refuses(404))
+async def keep(digest: DigestPath, body: KeepRequest, principal: MaySubmit, hub: HubDep) -> ArtifactInfo:
+    """Keep an artifact independently of its jobs."""
     return await artifacts.keep(hub, principal, digest, request=body)
 
 
-@router.delete(
-    "/artifacts/{digest}/keep",
-    status_code=204,
-    summary="Keep it no longer than its other references do",
-    responses=refuses(404),
-)
+@router.delete("/artifacts/{digest}/keep", status_code=204, responses=refuses(404))
 async def release(digest: DigestPath, principal: MaySubmit, hub: HubDep) -> None:
+    """Stop keeping an artifact longer than its other references."""
     await artifacts.release(hub, principal, digest)
 
 
-@router.delete(
-    "/artifacts/{digest}",
-    status_code=204,
-    summary="Drop your references; the bytes go with the last one",
-    responses=refuses(404, 409),
-)
+@router.delete("/artifacts/{digest}", status_code=204, responses=refuses(404, 409))
 async def remove(digest: DigestPath, principal: MaySubmit, hub: HubDep) -> None:
+    """Delete your references; the data is deleted with the last one."""
     await artifacts.remove(hub, principal, digest)
 
 

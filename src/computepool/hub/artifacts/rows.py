@@ -6,12 +6,12 @@ A row names the place of its bytes, which nothing else ever has: who deletes the
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, delete, exists, func, select, update
 
 from computepool.hub.db import dialect
+from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import (
     IS_LATE,
@@ -111,8 +111,8 @@ def get_artifact(connection: Connection, digest: str) -> ArtifactRow | None:
 
 
 def get_places(connection: Connection, digests: Sequence[str]) -> dict[str, str]:
-    wanted = dialect.among(connection, artifacts.c.digest, digests)
-    rows = connection.execute(select(artifacts.c.digest, artifacts.c.place).where(wanted))
+    matching = dialect.among(connection, artifacts.c.digest, digests)
+    rows = connection.execute(select(artifacts.c.digest, artifacts.c.place).where(matching))
     return {row.digest: row.place for row in rows}
 
 
@@ -143,8 +143,8 @@ _REF = ("digest", "account_id", "job_id", "role", "name")
 
 
 def get_artifacts(connection: Connection, digests: Sequence[str]) -> dict[str, int]:
-    wanted = dialect.among(connection, artifacts.c.digest, digests)
-    rows = connection.execute(select(artifacts.c.digest, artifacts.c.size).where(wanted))
+    matching = dialect.among(connection, artifacts.c.digest, digests)
+    rows = connection.execute(select(artifacts.c.digest, artifacts.c.size).where(matching))
     return {row.digest: row.size for row in rows}
 
 
@@ -214,20 +214,24 @@ def list_artifacts(
 
 def outputs_of(connection: Connection, job_ids: Sequence[str]) -> dict[str, list[OutputRow]]:
     found: dict[str, list[OutputRow]] = {}
-    statement = _outputs_of(connection.dialect.name)
-    for row in OutputRow.all(connection.execute(statement, dialect.ids(connection, job_ids))):
+    for row in OutputRow.all(_OUTPUTS.rows(connection, **dialect.ids(connection, job_ids))):
         found.setdefault(row.job_id, []).append(row)
     return found
 
 
-@cache
-def _outputs_of(name: str) -> Select[Any]:
+def _outputs_of(connection: Connection) -> Select[Any]:
     return (
         OutputRow.select()
         .join(artifacts, artifacts.c.digest == artifact_refs.c.digest)
-        .where(dialect.among_ids(name, artifact_refs.c.job_id), artifact_refs.c.role == "output")
+        .where(
+            dialect.among_ids(connection.dialect.name, artifact_refs.c.job_id),
+            artifact_refs.c.role == "output",
+        )
         .order_by(artifact_refs.c.name)
     )
+
+
+_OUTPUTS = Prepared(_outputs_of)
 
 
 def open_jobs_using(connection: Connection, *, digest: str, account_id: str) -> list[str]:
@@ -264,8 +268,8 @@ def release(tx: Tx, *, digest: str, account_id: str, role: str) -> bool:
 
 def readable_of(connection: Connection, digests: Iterable[str], *, account_id: str) -> set[str]:
     """Those of the digests that the account, or the node, refers to."""
-    wanted = dialect.among(connection, artifact_refs.c.digest, digests)
-    statement = select(artifact_refs.c.digest).where(wanted, artifact_refs.c.account_id == account_id)
+    matching = dialect.among(connection, artifact_refs.c.digest, digests)
+    statement = select(artifact_refs.c.digest).where(matching, artifact_refs.c.account_id == account_id)
     return set(connection.execute(statement).scalars())
 
 

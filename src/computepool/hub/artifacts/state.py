@@ -1,4 +1,4 @@
-"""What the hub remembers of artifacts: where they are, and how much of their quotas is used."""
+"""The hub's memory of artifacts: where they are, and how much of their quotas is used."""
 
 from __future__ import annotations
 

@@ -271,10 +271,10 @@ def replied(hub: Hub, done: tuple[T, StorageChanges]) -> T:
 
 
 async def _usage(hub: Hub, owner: str, *, more: int, is_node: bool = False) -> StorageUsage:
-    known = _estimate(hub, owner)
+    before = hub.artifacts.usage.get(owner)
+    known = _fresh(before, hub.now_ms())
     if known is not None and known.bytes + more <= known.bytes_max:
         return known
-    before = hub.artifacts.usage.get(owner)
     had = 0 if before is None else before.bytes
     now_ms, settings = hub.now_ms(), hub.settings
     counted = await hub.store.read(lambda c: _counted(settings, c, owner, is_node=is_node, now_ms=now_ms))
@@ -284,10 +284,6 @@ async def _usage(hub: Hub, owner: str, *, more: int, is_node: bool = False) -> S
     if before is not None:
         counted.bytes += max(0, before.bytes - had)  # it came while this was counted, or after
     return _remember(hub, owner, counted)
-
-
-def _estimate(hub: Hub, owner: str) -> StorageUsage | None:
-    return _fresh(hub.artifacts.usage.get(owner), hub.now_ms())
 
 
 def _fresh(known: StorageUsage | None, now_ms: int) -> StorageUsage | None:
@@ -331,7 +327,7 @@ async def _check_results(hub: Hub, node: NodePrincipal, size: int) -> None:
             return
         full = kept
     if full is None:
-        raise Forbidden("This node holds no job that this could be a result of.")
+        raise Forbidden("This node runs no job that this could be a result of.")
     raise QuotaExceeded(_full(full, size))
 
 

@@ -258,8 +258,8 @@ def clock_ms(connection: Connection) -> int | None:
     """What the database thinks the time is. SQLite has no clock but this machine's."""
     if not _is_postgres(connection):
         return None
-    said = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)")
-    return int(connection.execute(said).scalar_one())
+    statement = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)")
+    return int(connection.execute(statement).scalar_one())
 
 
 # statements

@@ -108,9 +108,8 @@ webhooks = Table(
     Column("created_at_ms", BigInteger, nullable=False),
     Column("failing_since_ms", BigInteger),
     Column("failures", Integer, nullable=False, server_default="0"),  # since something arrived
-    Column(
-        "next_call_ms", BigInteger, nullable=False, server_default="0"
-    ),  # no call before; also: one is under way
+    # no call before; also: one is under way
+    Column("next_call_ms", BigInteger, nullable=False, server_default="0"),
     Column("disabled_at_ms", BigInteger),
     Column("disabled_reason", FreeText),
 )

@@ -20,10 +20,10 @@ _CHECK_S = 0.5
 class Listener:
     """Calls `heard(topics)` on the event loop; `{"*"}` after a gap, when anything may have been missed."""
 
-    def __init__(self, url: str, *, hub_id: str, heard: Callable[[set[str]], None]) -> None:
+    def __init__(self, url: str, *, hub_id: str, receive: Callable[[set[str]], None]) -> None:
         self._url = url
         self._hub_id = hub_id
-        self._heard = heard
+        self._on_topics = receive
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -44,19 +44,19 @@ class Listener:
             try:
                 with psycopg.connect(address, autocommit=True, **KEEPALIVE) as connection:
                     connection.execute(f"LISTEN {CHANNEL}")
-                    loop.call_soon_threadsafe(self._heard, {"*"})
-                    self._hear(connection, loop)
+                    loop.call_soon_threadsafe(self._on_topics, {"*"})
+                    self._receive(connection, loop)
             except psycopg.Error as error:
                 logger.warning("store.listen: %s", error)
                 self._stop.wait(_RETRY_S)
 
-    def _hear(
+    def _receive(
         self, connection: psycopg.Connection[tuple[object, ...]], loop: asyncio.AbstractEventLoop
     ) -> None:
         while not self._stop.is_set():
             for note in connection.notifies(timeout=_CHECK_S):
                 sender, *topics = note.payload.split(" ")
                 if sender != self._hub_id:
-                    loop.call_soon_threadsafe(self._heard, set(topics))
+                    loop.call_soon_threadsafe(self._on_topics, set(topics))
                 if self._stop.is_set():
                     return

@@ -6,7 +6,7 @@ from sqlalchemy import BigInteger, Column, Integer, Table, Text, text
 
 from computepool.hub.db.tables import metadata
 
-__all__ = ["conducts", "metadata", "reputations"]
+__all__ = ["metadata", "reputations", "submitter_reputations"]
 
 #: What the events say of each node (see core/trust/reputation.py). Whole numbers, so that counting again gives the same.
 #: Without a foreign key: nothing that is written here may ever keep a job from being settled.
@@ -20,18 +20,17 @@ reputations = Table(
     Column("lost_at_ms", BigInteger, nullable=False),
     Column("successes", BigInteger, nullable=False),
     Column("failures", BigInteger, nullable=False),
-    Column("dues", BigInteger, nullable=False),
+    Column("successes_for_others", BigInteger, nullable=False),
     Column("tenure_days", Integer, nullable=False),
     Column("tenure_day", Integer, nullable=False),
     Column("verified", BigInteger, nullable=False),
     Column("verified_days", Integer, nullable=False),
     Column("verified_day", Integer, nullable=False),
     Column("streak", BigInteger, nullable=False),
-    Column("strikes", BigInteger, nullable=False),
-    Column("struck_at_ms", BigInteger, nullable=False),
-    Column(
-        "violations", Text, nullable=False, server_default=text("''")
-    ),  # the last few (core/trust/violations.py)
+    Column("violation_count", BigInteger, nullable=False),
+    Column("penalised_at_ms", BigInteger, nullable=False),
+    # the last few (core/trust/violations.py)
+    Column("violations", Text, nullable=False, server_default=text("''")),
     Column("probation_at_ms", BigInteger, nullable=False, server_default="0"),
     Column("probes_right", Integer, nullable=False, server_default="0"),
     Column("probes_wrong", Integer, nullable=False, server_default="0"),
@@ -40,8 +39,8 @@ reputations = Table(
 )
 
 #: The same of each submitter, about what their jobs did on nodes of others (see core/trust/submitter_reputation.py).
-conducts = Table(
-    "conducts",
+submitter_reputations = Table(
+    "submitter_reputations",
     metadata,
     Column("account_id", Text, primary_key=True),
     Column("success", BigInteger, nullable=False),

@@ -47,10 +47,15 @@ def migrate(url: str, *, to: str = "head", rebuild: Sequence[Callable[[Connectio
 def _is_newest(connection: Connection) -> bool:
     scripts = _scripts()
     found = MigrationContext.configure(connection).get_current_revision()
-    if found is not None and found not in {script.revision for script in scripts.walk_revisions()}:
+    known = {script.revision for script in scripts.walk_revisions()}
+    if found is not None and found not in known:
+        oldest = min(known)
         raise Unavailable(
-            f"The database has schema {found}, which this version of ComputePool does not know: a newer one made it. "
-            "Install that version again, or restore a backup from before."
+            f"The database has schema {found}, and this version of ComputePool migrates from {oldest} on: start the "
+            "version before this one on it once, then this one."
+            if found < oldest
+            else f"The database has schema {found}, which this version of ComputePool does not know: a newer one made "
+            "it. Install that version again, or restore a backup from before."
         )
     return found == scripts.get_current_head()
 

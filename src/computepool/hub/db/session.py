@@ -182,7 +182,7 @@ class Store:
     def write_now(self, unit: Callable[[Tx], T]) -> T:
         """The same without an event loop: start-up, the operator's commands, tests."""
         job = _Job(unit)
-        self._tell(self._commit([job]), [job])
+        self._notify(self._commit([job]), [job])
         if job.error is not None:
             raise failures.as_refusal(job.error)
         result: T = job.result
@@ -206,7 +206,7 @@ class Store:
             batch, ended = self._gather(job)
             commits = self._commit(batch)
             crash_point("before_reply")
-            self._tell(commits, batch)
+            self._notify(commits, batch)
 
     def _gather(self, first: _Job) -> tuple[list[_Job], bool]:
         batch = [first]
@@ -301,7 +301,7 @@ class Store:
             return False
         return True
 
-    def _tell(self, commits: Sequence[Commit], batch: Sequence[_Job]) -> None:
+    def _notify(self, commits: Sequence[Commit], batch: Sequence[_Job]) -> None:
         """On the event loop, woken once: first memory follows, then the verdicts.
 
         What was committed stays committed even when nobody is left to hear of it.
@@ -309,16 +309,16 @@ class Store:
         if self._loop is None:
             return
         try:
-            self._loop.call_soon_threadsafe(self._tell_now, commits, batch)
+            self._loop.call_soon_threadsafe(self._notify_now, commits, batch)
         except RuntimeError:
             logger.warning("store.loop_closed: an answer was dropped")
 
-    def _tell_now(self, commits: Sequence[Commit], batch: Sequence[_Job]) -> None:
+    def _notify_now(self, commits: Sequence[Commit], batch: Sequence[_Job]) -> None:
         for commit in commits:
             try:
                 self._follow(commit)
             except Exception:
-                logger.exception("store.follow_failed")  # the callers get their verdicts all the same
+                logger.exception("cache_sync.failed")  # the callers get their verdicts all the same
         _resolve(batch)
 
 

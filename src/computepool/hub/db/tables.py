@@ -118,16 +118,14 @@ signing_keys = Table(
     "signing_keys",
     metadata,
     Column("kid", Text, primary_key=True),
-    Column(
-        "number", Integer, nullable=False, unique=True
-    ),  # in the order they sign; makes two rotations at once one
+    # in the order they sign; makes two rotations at once one
+    Column("number", Integer, nullable=False, unique=True),
     Column("public_key", Text, nullable=False),
     Column("private_key", Text),  # empty: retired; nobody can sign with it any more
     Column("created_at_ms", BigInteger, nullable=False),
     Column("starts_at_ms", BigInteger),  # empty: the next one
-    Column(
-        "ends_at_ms", BigInteger
-    ),  # until when its signatures are accepted; empty: it has no successor yet
+    # until when its signatures are accepted; empty: it has no successor yet
+    Column("ends_at_ms", BigInteger),
     Column("endorsed_by", Text),  # the key before it, which signed it; empty: the first
     Column("endorsement", Text),
 )
@@ -139,8 +137,8 @@ approvals = Table(
     Column("id", Text, primary_key=True),
     Column("kind", Text, nullable=False),
     Column("request", Text, nullable=False),  # JSON; what happens when it is approved
-    Column("asked_by", ForeignKey("accounts.id"), nullable=False),
-    Column("asked_at_ms", BigInteger, nullable=False),
+    Column("requested_by", ForeignKey("accounts.id"), nullable=False),
+    Column("requested_at_ms", BigInteger, nullable=False),
     Column("state", Text, nullable=False),  # pending, approved, rejected
     Column("decided_by", Text),
     Column("decided_at_ms", BigInteger),
@@ -176,9 +174,8 @@ nodes = Table(
     Column("previous_key", Text),  # replaced, but still accepted until
     Column("previous_key_until_ms", BigInteger),
     Column("code", Text),  # the id of the code that it was enrolled with
-    Column(
-        "departure", Text
-    ),  # how it said goodbye (core/fleet/node_status.py); empty: it is there, or fell silent
+    # how it said goodbye (core/fleet/node_status.py); empty: it is there, or fell silent
+    Column("departure", Text),
 )
 
 #: What was measured of each node and follows from it (see core/trust/hardware.py), as JSON.
@@ -215,9 +212,8 @@ groups = Table(
     Column("kind", Text, nullable=False),
     Column("created_at_ms", BigInteger, nullable=False),
     # the collector (hub/groups/collector.py)
-    Column(
-        "watched", Boolean, nullable=False, server_default=text("false")
-    ),  # it is noted when it is complete
+    # it is noted when it is complete
+    Column("watched", Boolean, nullable=False, server_default=text("false")),
     Column("expected", Integer, nullable=False, server_default="0"),  # keys that were registered
     Column("duplicates", Integer, nullable=False, server_default="0"),  # reports that came after the first
     Column("completed_at_ms", BigInteger),  # empty: something is still to come
@@ -276,17 +272,16 @@ jobs = Table(
     Column("charge", BigInteger),  # what it cost; known when it is finished
     # verification (core/trust/verification.py)
     Column("verify", Text, nullable=False, server_default=text("'none'")),
-    Column(
-        "compare", Text
-    ),  # JSON, how results are compared; empty: by digest (hub/settlement/verification/comparators.py)
+    # JSON, how results are compared; empty: by digest (hub/settlement/verification/comparators.py)
+    Column("compare", Text),
     Column("comparing", Text),  # the hub job whose answer it waits for; until then nobody may run it
     Column("runs", Integer, nullable=False, server_default="1"),  # that the hold can pay for
     Column("results", Integer, nullable=False, server_default="0"),  # reported, and not yet believed
     Column("avoid_owners", Text, nullable=False, server_default=text("''")),  # who has reported one already
     Column("verdict", Text),  # why the accepted result is believed
     # hub jobs: jobs that the hub runs about another job (hub/settlement/hub_jobs.py)
-    Column("errand", Text),  # <kind>:<job id>:<number>; empty: somebody's own job
-    Column("behalf", Text),  # whose job it is to nodes, where somebody else pays for it
+    Column("hub_job", Text),  # <kind>:<job id>:<number>; empty: somebody's own job
+    Column("on_behalf_of", Text),  # whose job it is to nodes, where somebody else pays for it
     Column("taken_back", BigInteger),  # of the charge, because the result was proven wrong afterwards
     # mobility (core/jobs/checkpoints.py)
     Column("checkpoint_no", Integer),  # the attempt that made its checkpoint; empty: there is none
@@ -308,7 +303,7 @@ Index("ix_jobs_group", jobs.c.group_id, jobs.c.id)
 Index("ix_jobs_open", jobs.c.state, jobs.c.queued_at_ms, jobs.c.id, **_where(_OPEN))
 Index("ix_jobs_ttl", jobs.c.expires_at_ms, **_where(_QUEUED))
 Index("ix_jobs_watched", jobs.c.group_id, **_where(f"watched AND {_OPEN}"))
-Index("ix_jobs_errand", jobs.c.errand, unique=True, **_where("errand IS NOT NULL"))
+Index("ix_jobs_hub_job", jobs.c.hub_job, unique=True, **_where("hub_job IS NOT NULL"))
 Index("ix_jobs_held", jobs.c.held_until_ms, **_where(_HELD_PAY))
 #: SQLite uses a partial index only for a query that repeats its condition word by word, not as a parameter.
 IS_OPEN = text(f"jobs.{_OPEN}")
@@ -394,9 +389,8 @@ artifacts = Table(
     Column("size", BigInteger, nullable=False),
     Column("created_at_ms", BigInteger, nullable=False),
     # Where the bytes are in the blob store. A place is used once: who drops the row may erase it without looking.
-    Column(
-        "place", Text, nullable=False, server_default=text("''")
-    ),  # empty: under the digest, as it was once
+    # empty: under the digest, as it was once
+    Column("place", Text, nullable=False, server_default=text("''")),
 )
 
 #: Who may read an artifact, and what refers to it. job_id is empty for a plain upload.

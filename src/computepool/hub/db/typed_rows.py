@@ -59,8 +59,8 @@ def _column(field: str, kind: str, sources: Iterable[_Source]) -> ColumnElement[
 def _check(field: str, kind: str, column: ColumnElement[Any]) -> None:
     stored = column.type.python_type.__name__
     # Only a table's own column says whether it may be empty; an expression has the type that the field gives it.
-    said = (stored, f"{stored} | None")
-    expected = said[column.nullable :][:1] if isinstance(column, Column) else said
+    allowed = (stored, f"{stored} | None")
+    expected = allowed[column.nullable :][:1] if isinstance(column, Column) else allowed
     if kind not in expected:
         raise TypeError(f"{field}: declared {kind}, and the column holds {expected[0]}")
 
@@ -87,6 +87,10 @@ class TypedRow(tuple[Any, ...], metaclass=_RowType):
     @classmethod
     def first(cls, result: Result[Any]) -> Self | None:
         row = result.first()
+        return None if row is None else tuple.__new__(cls, row)
+
+    @classmethod
+    def one(cls, row: tuple[Any, ...] | None) -> Self | None:
         return None if row is None else tuple.__new__(cls, row)
 
     def _asdict(self) -> dict[str, Any]:

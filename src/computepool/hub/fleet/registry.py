@@ -51,7 +51,7 @@ class LiveAttempt:
     hub_job: bool = False
     running: bool = False
     delivered: bool = False
-    said: RunningAttempt | None = None  #: the node's last word about it
+    last_report: RunningAttempt | None = None  #: the node's last word about it
 
 
 @dataclass(slots=True)
@@ -75,8 +75,8 @@ class NodeSession:
     claimed: tuple[str, ...] = ()  #: tiers of its cards by its own word; the profile has those in force
     truth: Truth = UNKNOWN  #: of its hardware
     measure: str = ""  #: the measurement that was asked for and is not answered
-    measure_told: bool = False
-    measure_asked_ms: int = 0
+    measure_sent: bool = False
+    measure_sent_ms: int = 0
     #: Groups whose home it is, and that wait for it.
     result_deliveries: list[str] = field(default_factory=list)
     home_due: bool = False  #: what the store says of these may have changed
@@ -175,7 +175,7 @@ class Registry:
         interval_ms = self.interval_ms
         suspect_ms, silent_ms = self.rules.suspect_after_ms(interval_ms), now_ms - session.seen_ms
         contact = Contact(
-            heard=silent_ms <= self.rules.offline_after_ms(interval_ms),
+            reachable=silent_ms <= self.rules.offline_after_ms(interval_ms),
             prompt=silent_ms <= suspect_ms,
             polls=session.polls > 0 and now_ms - session.polled_ms <= suspect_ms,
             claims=session.claims,

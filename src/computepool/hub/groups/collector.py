@@ -93,8 +93,8 @@ def _reopen(tx: Tx, row: GroupRow, *, actor: str) -> None:
 
 def join(tx: Tx, group_id: str, *, keys: Sequence[str], account_id: str) -> bool:
     """Jobs with these keys are about to be submitted into the group. True: it is watched."""
-    _watch_if_heard(tx, group_id)
-    row = group_rows.join_group(tx, group_id)
+    found = _watch_if_subscribed(tx, group_id)
+    row = None if found is None else group_rows.join_group(tx, found)
     # Not even an admin's jobs go into somebody else's group: its results are for its owner.
     if row is None or row.account_id != account_id:
         raise NotFound("There is no such group, or it is not yours.", field="group_id")
@@ -111,15 +111,17 @@ def join(tx: Tx, group_id: str, *, keys: Sequence[str], account_id: str) -> bool
     return bool(row.watched)
 
 
-def _watch_if_heard(tx: Tx, group_id: str) -> None:
+def _watch_if_subscribed(tx: Tx, group_id: str) -> GroupRow | None:
     """A webhook may be younger than a group in which nothing was open when it was made."""
     row = group_rows.get_group(tx.connection, group_id)
     if row is None or row.watched or row.kind not in groups.SHOWN:
-        return
-    if webhook_rows.hears_of_groups(tx.connection, row.account_id):
-        locked = group_rows.lock_group(tx, group_id)
-        assert locked is not None
-        watch(tx, locked)
+        return row
+    if not webhook_rows.hears_of_groups(tx.connection, row.account_id):
+        return row
+    locked = group_rows.lock_group(tx, group_id)
+    assert locked is not None
+    watch(tx, locked)
+    return group_rows.get_group(tx.connection, group_id)
 
 
 # what clients say
@@ -132,21 +134,21 @@ async def register(
 
     def effect(tx: Tx, changes: StorageChanges) -> RegisterKeysReply:
         row = groups.checked(principal, group_rows.lock_group(tx, group_id))
-        wanted = {entry.key: entry for entry in request.keys}
-        known = group_rows.get_expected(tx.connection, group_id, wanted)
-        fresh = [entry for key, entry in wanted.items() if key not in known]
+        expected = {entry.key: entry for entry in request.keys}
+        known = group_rows.get_expected(tx.connection, group_id, expected)
+        fresh = [entry for key, entry in expected.items() if key not in known]
         most = snapshot.settings.group_keys_max
         if row.expected + len(fresh) > most:
             raise TooLarge(f"A group may expect {most} keys at most.", field="keys")
         words = sum(len(entry.key) for entry in fresh) + sum(
-            len(_words(entry) or "") for entry in wanted.values()
+            len(_words(entry) or "") for entry in expected.values()
         )
         storage_quota.check_words(tx, row.account_id, more=words, snapshot=snapshot, changes=changes)
         _insert(tx, row, fresh, actor=principal.account_id)
-        changed = {key: _words(wanted[key]) for key in known if wanted[key].meta is not None}
+        changed = {key: _words(expected[key]) for key in known if expected[key].meta is not None}
         group_rows.set_meta(tx, group_id, changed)
         return RegisterKeysReply(
-            added=len(fresh), updated=len(wanted) - len(fresh), expected=row.expected + len(fresh)
+            added=len(fresh), updated=len(expected) - len(fresh), expected=row.expected + len(fresh)
         )
 
     def unit(tx: Tx) -> tuple[RegisterKeysReply, StorageChanges]:
@@ -211,26 +213,26 @@ def _judge(
     tx: Tx, row: GroupRow, reports: Sequence[KeyReport]
 ) -> tuple[list[KeyVerdict], list[dict[str, str | None]], dict[str, int]]:
     """The verdict on each, those that stand, and how often each of the other keys was reported again."""
-    known = group_rows.get_expected(tx.connection, row.id, {said.key for said in reports})
+    known = group_rows.get_expected(tx.connection, row.id, {report.key for report in reports})
     verdicts: list[KeyVerdict] = []
     ends: dict[str, dict[str, str | None]] = {}
     again: dict[str, int] = {}
-    for said in reports:
-        expected = known.get(said.key)
+    for report in reports:
+        expected = known.get(report.key)
         if expected is None:
-            verdicts.append(KeyVerdict(key=said.key, verdict="unknown"))
-        elif expected.state == PENDING and said.key not in ends:
-            ends[said.key] = {
-                "name": said.key,
-                "outcome": said.outcome,
-                "value": said.result,
-                "words": said.error,
+            verdicts.append(KeyVerdict(key=report.key, verdict="unknown"))
+        elif expected.state == PENDING and report.key not in ends:
+            ends[report.key] = {
+                "name": report.key,
+                "outcome": report.outcome,
+                "value": report.result,
+                "words": report.error,
             }
-            verdicts.append(KeyVerdict(key=said.key, verdict="accepted"))
+            verdicts.append(KeyVerdict(key=report.key, verdict="accepted"))
         else:
-            again[said.key] = again.get(said.key, 0) + 1
+            again[report.key] = again.get(report.key, 0) + 1
             working = expected.state == HAS_JOB
-            verdicts.append(KeyVerdict(key=said.key, verdict="has_job" if working else "duplicate"))
+            verdicts.append(KeyVerdict(key=report.key, verdict="has_job" if working else "duplicate"))
     return verdicts, list(ends.values()), again
 
 
@@ -242,13 +244,13 @@ async def return_home(
     def unit(tx: Tx) -> None:
         row = groups.checked(principal, group_rows.lock_group(tx, group_id))
         home = row.home
-        if request.home is not None or (request.wanted and home is None):
+        if request.home is not None or (request.enabled and home is None):
             home = group_homes.find(tx.connection, row.account_id, request.home)
         group_homes.touch(tx, row.home)  # which may have to stop
         group_rows.set_group(
-            tx, group_id, home=home, return_home=request.wanted, home_state=None, home_reason=None
+            tx, group_id, home=home, return_home=request.enabled, home_state=None, home_reason=None
         )
-        action = "group.return_home" if request.wanted else "group.stay"
+        action = "group.return_home" if request.enabled else "group.return_home_cancelled"
         tx.emit(
             actor=principal.account_id,
             action=action,
@@ -256,7 +258,7 @@ async def return_home(
             group_id=group_id,
             node_id=home,
         )
-        if request.wanted:
+        if request.enabled:
             watch(tx, row)
         changed = group_rows.get_group(tx.connection, group_id)
         if changed is not None and changed.completed_at_ms is not None:

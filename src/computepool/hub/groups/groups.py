@@ -55,21 +55,13 @@ def view(connection: Connection, row: GroupRow, *, hub: Hub | None = None) -> di
     pending = total - succeeded - failed
     node = None if row.home is None else node_rows.get_node(connection, row.home)
     offline_ms = None if hub is None or node is None else group_homes.offline_since(hub, node)
-    return {
-        "id": row.id,
-        "name": row.name,
-        "kind": row.kind,
-        "account_id": row.account_id,
-        "created_at_ms": row.created_at_ms,
+    return row._asdict() | {
         "counts": counts,
         "total": total,
         "succeeded": succeeded,
         "failed": failed,
         "pending": pending,
-        "expected": row.expected,
-        "duplicates": row.duplicates,
         "complete": row.completed_at_ms is not None if row.watched else total > 0 and not pending,
-        "completed_at_ms": row.completed_at_ms,
         "home": group_homes.view(row, node, offline_ms=offline_ms),
     }
 
@@ -116,9 +108,7 @@ def owned(connection: Connection, principal: Principal, group_id: str) -> GroupR
 
 
 def checked(principal: Principal, row: GroupRow | None) -> GroupRow:
-    access.check_owner(principal, row.account_id if row is not None else None, what="group")
-    assert row is not None
-    return row
+    return access.owned(principal, row, what="group")
 
 
 async def check_owner(hub: Hub, principal: Principal, group_id: str) -> None:
@@ -185,14 +175,11 @@ async def results(
     def load(connection: Connection) -> list[JobResult]:
         return _load_results(hub, connection, group_id, after=after, limit=limit)
 
-    deadline_ms = hub.now_ms() + wait_ms
-    while True:
-        with hub.signals.watch(f"group:{group_id}") as watch:
-            found = await hub.store.read(load)
-            left_ms = deadline_ms - hub.now_ms()
-            if found or left_ms <= 0 or hub.process.stopping:
-                break
-            await watch.wait(left_ms / 1000)
+    async def look() -> tuple[list[JobResult], bool]:
+        found = await hub.store.read(load)
+        return found, bool(found)
+
+    found = await hub.long_poll(look, f"group:{group_id}", wait_ms=wait_ms)
     if not found:
         # Who hears that nothing is open asks no more. So once more, in this order: what ended since is among the results.
         pending = await unfinished(hub, group_id)
@@ -210,27 +197,21 @@ def _load_results(
         hub.settings.result_page_bytes,
     )
     outputs = artifact_rows.outputs_of(connection, [row.id for row in rows if row.has_job]) if rows else {}
-    told = {row.seq: str(json.loads(row.told or "{}")["key"]) for row in rows if not row.has_job}
-    keys = group_rows.get_expected(connection, group_id, set(told.values())) if told else {}
+    reported_keys = {
+        row.seq: str(json.loads(row.event_data or "{}")["key"]) for row in rows if not row.has_job
+    }
+    keys = group_rows.get_expected(connection, group_id, set(reported_keys.values())) if reported_keys else {}
     return [
         views.job_result(row, seq=row.seq, outputs=outputs)
         if row.has_job
-        else key_result(keys[told[row.seq]], seq=row.seq)
+        else key_result(keys[reported_keys[row.seq]], seq=row.seq)
         for row in rows
     ]
 
 
 def key_result(row: ExpectedKeyRow, *, seq: int) -> JobResult:
     """Of a key that was reported from outside: there is no job."""
-    return JobResult(
-        seq=seq,
-        job_id="",
-        key=row.key,
-        state=JobState(row.state),
-        reason=Reason.REPORTED,
-        error=row.error,
-        result=row.result,
-    )
+    return JobResult.from_attributes(row, seq=seq, job_id="", reason=Reason.REPORTED)
 
 
 def within(rows: Sequence[_Sized], bytes_max: int) -> list[_Sized]:

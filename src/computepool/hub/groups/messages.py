@@ -59,8 +59,8 @@ def _receive(
         return int(known.number)  # the answer to the first time was lost
     if AttemptState(attempt.state) not in LIVE_ATTEMPT:
         raise Conflict("This attempt is over.")
-    if job.group_id is None or job.errand is not None:
-        raise Conflict("The job is in no group, so there is no collector to tell.")
+    if job.group_id is None or job.hub_job is not None:
+        raise Conflict("The job is in no group, so it has no collector.")
     if checkpoints.spec_of(tx, snapshot, job).seal_to is not None:
         raise Conflict("The hub could read it, and the job is sealed.")
     most = snapshot.settings.messages_max
@@ -87,20 +87,19 @@ async def page(
 ) -> MessagePage:
     """What came since the cursor; waits for the first new one if asked to, unless the group is over."""
     await groups.check_owner(hub, principal, group_id)
-    deadline_ms = hub.now_ms() + wait_ms
-    while True:
-        with hub.signals.watch(f"messages:{group_id}", f"group:{group_id}") as watch:
-            # First what is open: whoever hears that nothing is asks no more.
-            pending = await groups.unfinished(hub, group_id)
-            found = await hub.store.read(
-                lambda connection: views(
-                    connection, message_rows.page(connection, group_id, after=after, limit=limit)
-                )
+
+    async def look() -> tuple[tuple[int, list[MessageView]], bool]:
+        # First what is open: whoever hears that nothing is asks no more.
+        pending = await groups.unfinished(hub, group_id)
+        found = await hub.store.read(
+            lambda connection: views(
+                connection, message_rows.page(connection, group_id, after=after, limit=limit)
             )
-            left_ms = deadline_ms - hub.now_ms()
-            if found or not pending or left_ms <= 0 or hub.process.stopping:
-                break
-            await watch.wait(left_ms / 1000)
+        )
+        return (pending, found), bool(found) or not pending
+
+    topics = f"messages:{group_id}", f"group:{group_id}"
+    pending, found = await hub.long_poll(look, *topics, wait_ms=wait_ms)
     if not found:
         return MessagePage(messages=[], cursor=after, open=pending)
     return MessagePage(messages=found, cursor=found[-1].number)
@@ -109,16 +108,7 @@ async def page(
 def views(connection: Connection, rows: Sequence[MessageRow]) -> list[MessageView]:
     keys = {row.id: row.key for row in job_rows.get_jobs(connection, sorted({row.job_id for row in rows}))}
     return [
-        MessageView(
-            number=row.number,
-            job_id=row.job_id,
-            key=keys.get(row.job_id),
-            attempt=row.attempt_no,
-            seq=row.seq,
-            at_ms=row.at_ms,
-            value=row.value,
-        )
-        for row in rows
+        MessageView.from_attributes(row, key=keys.get(row.job_id), attempt=row.attempt_no) for row in rows
     ]
 
 

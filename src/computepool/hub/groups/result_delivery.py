@@ -19,9 +19,9 @@ from computepool.protocol.jobs.groups import (
     DIGESTS_MAX,
     ArrivalReply,
     ArrivalRequest,
-    HomecomingView,
-    HomeTrouble,
+    DeliveryProblem,
     ItemPage,
+    ResultDeliveryView,
 )
 
 
@@ -34,15 +34,15 @@ def _mine(node: NodePrincipal, row: GroupRow | None) -> GroupRow:
 def _coming(node: NodePrincipal, row: GroupRow | None) -> GroupRow:
     row = _mine(node, row)
     if row.home_state != WAITING:
-        raise NotFound("The group does not wait for its home.")
+        raise NotFound("The group is not waiting for delivery.")
     return row
 
 
-async def get(hub: Hub, node: NodePrincipal, group_id: str) -> HomecomingView:
-    def load(connection: Connection) -> HomecomingView:
+async def get(hub: Hub, node: NodePrincipal, group_id: str) -> ResultDeliveryView:
+    def load(connection: Connection) -> ResultDeliveryView:
         row = _coming(node, group_rows.get_group(connection, group_id))
         files, size = group_rows.count_files(connection, group_id)
-        return HomecomingView(
+        return ResultDeliveryView(
             summary=summaries.summarise(hub, connection, row),
             round=row.rounds,
             items=group_rows.count_items(connection, group_id),
@@ -68,7 +68,7 @@ async def items(hub: Hub, node: NodePrincipal, group_id: str, *, after: str | No
     return await hub.store.read(load)
 
 
-async def trouble(hub: Hub, node: NodePrincipal, group_id: str, *, request: HomeTrouble) -> None:
+async def trouble(hub: Hub, node: NodePrincipal, group_id: str, *, request: DeliveryProblem) -> None:
     """Why it is not home yet, for people to see. The node goes on trying."""
 
     def unit(tx: Tx) -> None:
@@ -77,7 +77,7 @@ async def trouble(hub: Hub, node: NodePrincipal, group_id: str, *, request: Home
             return
         group_rows.set_group(tx, group_id, home_reason=request.reason, home_at_ms=tx.now_ms)
         if row.home_reason != request.reason:
-            _say(tx, row, node, action="group.home_trouble", data={"reason": request.reason})
+            _emit(tx, row, node, action="group.delivery_problem", data={"reason": request.reason})
 
     await hub.store.write(unit)
 
@@ -86,7 +86,7 @@ async def arrived(hub: Hub, node: NodePrincipal, group_id: str, *, request: Arri
     """Recorded once. Nothing of what there is may be missing: a node that lost a page on the way starts again. It may have
     more, from when there was more at the hub.
     """
-    expected = await hub.store.read(lambda connection: _expected(connection, node, group_id))
+    expected = await hub.store.read(lambda connection: _expect(connection, node, group_id))
     if expected is not None:
         _compare(expected, request)
 
@@ -94,9 +94,9 @@ async def arrived(hub: Hub, node: NodePrincipal, group_id: str, *, request: Arri
         row = _mine(node, group_rows.lock_group(tx, group_id))
         if row.home_state != WAITING or row.rounds != request.round:
             return ArrivalReply(recorded=False)
-        said = request.model_dump(include={"items", "files", "bytes", "folder"})
+        fields = request.model_dump(include={"items", "files", "bytes", "folder"})
         # Where the owner keeps data is the owner's: shown with the group, and not told to who reads events.
-        kept = said if request.path is None else {**said, "path": request.path}
+        kept = fields if request.path is None else {**fields, "path": request.path}
         group_rows.set_group(
             tx,
             group_id,
@@ -105,7 +105,7 @@ async def arrived(hub: Hub, node: NodePrincipal, group_id: str, *, request: Arri
             home_reason=None,
             home_arrival=json.dumps(kept),
         )
-        _say(tx, row, node, action="group.home", data={**said, "manifest": request.manifest})
+        _emit(tx, row, node, action="group.home", data={**fields, "manifest": request.manifest})
         tx.touch(f"group:{group_id}")
         group_homes.touch(tx, node.node_id)
         return ArrivalReply(recorded=True)
@@ -113,7 +113,7 @@ async def arrived(hub: Hub, node: NodePrincipal, group_id: str, *, request: Arri
     return await hub.store.write(unit)
 
 
-def _expected(
+def _expect(
     connection: Connection, node: NodePrincipal, group_id: str
 ) -> tuple[int, tuple[int, int], list[str]] | None:
     """What there is to bring; None when nobody waits for it any more. Counted outside the transaction that records
@@ -137,14 +137,14 @@ def _compare(expected: tuple[int, tuple[int, int], list[str]], request: ArrivalR
             f"The group has {files} files of {size} bytes, and {request.files} of {request.bytes} arrived.",
             field="files",
         )
-    told = set(request.digests)
+    delivered = set(request.digests)
     # Of very many files both name the first ones only.
-    last = max(told) if len(request.digests) == DIGESTS_MAX else None
-    if not all(digest in told or (last is not None and digest > last) for digest in digests):
-        raise Conflict("Other files arrived than the group has.", field="digests")
+    last = max(delivered) if len(request.digests) == DIGESTS_MAX else None
+    if not all(digest in delivered or (last is not None and digest > last) for digest in digests):
+        raise Conflict("The delivered files are not those of the group.", field="digests")
 
 
-def _say(tx: Tx, row: GroupRow, node: NodePrincipal, *, action: str, data: dict[str, object]) -> None:
+def _emit(tx: Tx, row: GroupRow, node: NodePrincipal, *, action: str, data: dict[str, object]) -> None:
     tx.emit(
         actor=node.node_id,
         action=action,

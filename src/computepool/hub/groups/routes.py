@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Body, Query, Request
+from fastapi import Query, Request
 
 from computepool.hub.groups import collector, groups, messages, result_delivery, summaries
 from computepool.hub.groups.summaries import Which
@@ -21,10 +21,8 @@ from computepool.hub.http.dependencies import (
     SignedIn,
     Submitter,
     WaitMs,
-    for_body,
 )
 from computepool.hub.http.guard import guarded
-from computepool.hub.http.openapi import examples
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.http.rate_limit import take_submission
 from computepool.protocol.base import NAME_MAX
@@ -32,17 +30,17 @@ from computepool.protocol.jobs.children import MessagePage
 from computepool.protocol.jobs.groups import (
     ArrivalReply,
     ArrivalRequest,
+    DeliveryProblem,
     GroupPage,
     GroupRequest,
     GroupSummary,
     GroupView,
-    HomecomingView,
-    HomeTrouble,
     ItemPage,
     KeyReportsReply,
     KeyReportsRequest,
     RegisterKeysReply,
     RegisterKeysRequest,
+    ResultDeliveryView,
     ResultPage,
     ReturnHomeRequest,
     StatePage,
@@ -51,25 +49,15 @@ from computepool.protocol.jobs.groups import (
 router = guarded()
 
 
-@router.post(
-    "/groups",
-    status_code=201,
-    tags=["groups"],
-    summary="Make a group for jobs that belong together",
-    responses=refuses(404, 409),
-)
+@router.post("/groups", status_code=201, tags=["groups"], responses=refuses(404, 409))
 async def create_group(
-    request: Request,
-    body: Annotated[GroupRequest, Body(openapi_examples=examples.GROUP)],
-    principal: Submitter,
-    hub: HubDep,
-    key: RememberedDep,
+    body: GroupRequest, principal: Submitter, hub: HubDep, remembered: RememberedDep
 ) -> GroupView:
-    remembered = for_body(key, principal, await request.body())
+    """Create a group for related jobs."""
     return await groups.create(hub, principal, body, remembered=remembered)
 
 
-@router.get("/groups", tags=["groups"], summary="List groups, newest first")
+@router.get("/groups", tags=["groups"])
 async def list_groups(
     principal: SignedIn,
     hub: HubDep,
@@ -88,27 +76,19 @@ async def list_groups(
     after: Cursor = None,
     limit: Limit = 50,
 ) -> GroupPage:
+    """List groups, newest first."""
     if q.strip():
         return await groups.search(hub, principal, q.strip(), kind=kind, after=after, limit=limit)
     return await groups.page(hub, principal, kind=kind, name=name, after=after, limit=limit)
 
 
-@router.get(
-    "/groups/{group_id}",
-    tags=["groups"],
-    summary="A group and how many of its jobs are in which state",
-    responses=refuses(404),
-)
+@router.get("/groups/{group_id}", tags=["groups"], responses=refuses(404))
 async def get_group(group_id: IdPath, principal: SignedIn, hub: HubDep) -> GroupView:
+    """Get a group, with its number of jobs in each state."""
     return await groups.get(hub, principal, group_id)
 
 
-@router.get(
-    "/groups/{group_id}/results",
-    tags=["groups"],
-    summary="What finished, in the order it did, live by long poll",
-    responses=refuses(404),
-)
+@router.get("/groups/{group_id}/results", tags=["groups"], responses=refuses(404))
 async def get_results(
     group_id: IdPath,
     principal: SignedIn,
@@ -118,47 +98,31 @@ async def get_results(
     wait_ms: WaitMs,
     limit: Limit = PAGE_MAX,
 ) -> ResultPage:
+    """Get results in the order they finished, live by long poll."""
     return await groups.results(hub, principal, group_id, after=after, limit=limit, wait_ms=wait_ms)
 
 
-@router.get(
-    "/groups/{group_id}/messages",
-    tags=["groups"],
-    summary="What running jobs told the collector, in the order it came, live by long poll",
-    responses=refuses(404),
-)
+@router.get("/groups/{group_id}/messages", tags=["groups"], responses=refuses(404))
 async def get_messages(
     group_id: IdPath, principal: SignedIn, hub: HubDep, *, after: Seq = 0, wait_ms: WaitMs, limit: Limit = 100
 ) -> MessagePage:
+    """Get messages from running jobs in order of arrival, live by long poll."""
     return await messages.page(hub, principal, group_id, after=after, limit=limit, wait_ms=wait_ms)
 
 
-@router.post(
-    "/groups/{group_id}/cancel",
-    tags=["groups"],
-    summary="Cancel every unfinished job of the group; keys without a job fail",
-    responses=refuses(404),
-)
+@router.post("/groups/{group_id}/cancel", tags=["groups"], responses=refuses(404))
 async def cancel_group(group_id: IdPath, principal: MaySubmit, hub: HubDep) -> GroupView:
+    """Cancel every unfinished job of the group; keys without a job fail."""
     return await groups.cancel(hub, principal, group_id)
 
 
-@router.get(
-    "/groups/{group_id}/summary",
-    tags=["groups"],
-    summary="What the collector knows: counts, the beginning of each list, where it is, where it goes",
-    responses=refuses(404),
-)
+@router.get("/groups/{group_id}/summary", tags=["groups"], responses=refuses(404))
 async def get_summary(group_id: IdPath, principal: SignedIn, hub: HubDep) -> GroupSummary:
+    """Summarise a group: counts, the start of each list, and the delivery state."""
     return await summaries.summary(hub, principal, group_id)
 
 
-@router.get(
-    "/groups/{group_id}/items",
-    tags=["groups"],
-    summary="Everything the group is about, page by page: its jobs, then the keys without one",
-    responses=refuses(404),
-)
+@router.get("/groups/{group_id}/items", tags=["groups"], responses=refuses(404))
 async def get_items(
     group_id: IdPath,
     principal: SignedIn,
@@ -168,15 +132,12 @@ async def get_items(
     after: Cursor = None,
     limit: Limit = 100,
 ) -> ItemPage:
+    """List the group's items: its jobs, then keys without a job."""
     return await summaries.items(hub, principal, group_id, which=which, after=after, limit=limit)
 
 
 @router.get(
-    "/groups/{group_id}/states",
-    tags=["groups"],
-    summary="In which state each item is, and no more: thousands in one answer",
-    responses=refuses(404),
-    response_model_exclude_defaults=True,
+    "/groups/{group_id}/states", tags=["groups"], responses=refuses(404), response_model_exclude_defaults=True
 )
 async def get_states(
     group_id: IdPath,
@@ -184,127 +145,80 @@ async def get_states(
     hub: HubDep,
     *,
     after: Cursor = None,
-    limit: Annotated[int, Query(ge=1, le=5_000)] = 2_000,
+    limit: Annotated[int, Query(ge=1, le=5000)] = 2000,
 ) -> StatePage:
+    """Get only the state of each item, thousands per reply."""
     return await summaries.states(hub, principal, group_id, after=after, limit=limit)
 
 
-@router.get(
-    "/groups/{group_id}/drain",
-    tags=["groups"],
-    summary="The group when it is complete, or as it is when wait_ms are over",
-    responses=refuses(404),
-)
+@router.get("/groups/{group_id}/drain", tags=["groups"], responses=refuses(404))
 async def drain_group(group_id: IdPath, principal: SignedIn, hub: HubDep, wait_ms: WaitMs) -> GroupView:
+    """Wait until the group is complete, or until wait_ms have passed."""
     return await collector.drain(hub, principal, group_id, wait_ms=wait_ms)
 
 
-@router.post(
-    "/groups/{group_id}/keys",
-    tags=["groups"],
-    summary="Register keys that the group waits for, with or without a job",
-    responses=refuses(404, 409, 413, 429),
-)
+@router.post("/groups/{group_id}/keys", tags=["groups"], responses=refuses(404, 409, 413, 429))
 async def register_keys(
     request: Request,
     group_id: IdPath,
-    body: Annotated[RegisterKeysRequest, Body(openapi_examples=examples.REGISTER_KEYS)],
+    body: RegisterKeysRequest,
     principal: MaySubmit,
     hub: HubDep,
     *,
-    key: RememberedDep,
+    remembered: RememberedDep,
 ) -> RegisterKeysReply:
+    """Register keys that the group expects, with or without a job."""
     take_submission(request, principal.account_id)
-    remembered = for_body(key, principal, await request.body())
     return await collector.register(hub, principal, group_id, request=body, remembered=remembered)
 
 
-@router.post(
-    "/groups/{group_id}/reports",
-    tags=["groups"],
-    summary="Report how keys without a job ended; the first report of a key stands",
-    responses=refuses(404, 409, 429),
-)
+@router.post("/groups/{group_id}/reports", tags=["groups"], responses=refuses(404, 409, 429))
 async def report_keys(
     request: Request,
     group_id: IdPath,
-    body: Annotated[KeyReportsRequest, Body(openapi_examples=examples.KEY_REPORTS)],
+    body: KeyReportsRequest,
     principal: MaySubmit,
     hub: HubDep,
     *,
-    key: RememberedDep,
+    remembered: RememberedDep,
 ) -> KeyReportsReply:
+    """Report outcomes of keys without a job; the first report of a key counts."""
     take_submission(request, principal.account_id)
-    remembered = for_body(key, principal, await request.body())
     return await collector.report(hub, principal, group_id, request=body, remembered=remembered)
 
 
-@router.post(
-    "/groups/{group_id}/return-home",
-    tags=["groups"],
-    summary="Bring the results to a node of yours when the group is complete; again, elsewhere, or not at all",
-    responses=refuses(404, 409),
-)
+@router.post("/groups/{group_id}/return-home", tags=["groups"], responses=refuses(404, 409))
 async def return_home(
-    group_id: IdPath,
-    body: Annotated[ReturnHomeRequest, Body(openapi_examples=examples.RETURN_HOME)],
-    principal: MaySubmit,
-    hub: HubDep,
+    group_id: IdPath, body: ReturnHomeRequest, principal: MaySubmit, hub: HubDep
 ) -> GroupView:
+    """Deliver the results to one of your nodes when the group is complete; repeat, redirect or cancel that."""
     return await collector.return_home(hub, principal, group_id, request=body)
 
 
 # the home node
 
 
-@router.get(
-    "/homecomings/{group_id}",
-    tags=["agent"],
-    summary="What a home node is to bring home",
-    responses=refuses(404),
-)
-async def get_homecoming(group_id: IdPath, node: Node, hub: HubDep) -> HomecomingView:
+@router.get("/result-deliveries/{group_id}", tags=["agent"], responses=refuses(404))
+async def get_result_delivery(group_id: IdPath, node: Node, hub: HubDep) -> ResultDeliveryView:
+    """Get what the home node has to fetch."""
     return await result_delivery.get(hub, node, group_id)
 
 
-@router.get(
-    "/homecomings/{group_id}/items",
-    tags=["agent"],
-    summary="Its items, page by page; their artifacts can be read while the group waits for its home",
-    responses=refuses(404),
-)
-async def get_homecoming_items(
+@router.get("/result-deliveries/{group_id}/items", tags=["agent"], responses=refuses(404))
+async def get_result_delivery_items(
     group_id: IdPath, node: Node, hub: HubDep, *, after: Cursor = None, limit: Limit = 100
 ) -> ItemPage:
+    """List the items to fetch; their artifacts are readable until delivery."""
     return await result_delivery.items(hub, node, group_id, after=after, limit=limit)
 
 
-@router.post(
-    "/homecomings/{group_id}/trouble",
-    status_code=204,
-    tags=["agent"],
-    summary="Why it is not home yet",
-    responses=refuses(404),
-)
-async def report_trouble(
-    group_id: IdPath,
-    body: Annotated[HomeTrouble, Body(openapi_examples=examples.HOME_TROUBLE)],
-    node: Node,
-    hub: HubDep,
-) -> None:
+@router.post("/result-deliveries/{group_id}/problem", status_code=204, tags=["agent"], responses=refuses(404))
+async def report_delivery_problem(group_id: IdPath, body: DeliveryProblem, node: Node, hub: HubDep) -> None:
+    """Report why delivery has not succeeded yet."""
     await result_delivery.trouble(hub, node, group_id, request=body)
 
 
-@router.post(
-    "/homecomings/{group_id}/arrival",
-    tags=["agent"],
-    summary="Everything is home and verified",
-    responses=refuses(404, 409),
-)
-async def report_arrival(
-    group_id: IdPath,
-    body: Annotated[ArrivalRequest, Body(openapi_examples=examples.ARRIVAL)],
-    node: Node,
-    hub: HubDep,
-) -> ArrivalReply:
+@router.post("/result-deliveries/{group_id}/arrival", tags=["agent"], responses=refuses(404, 409))
+async def report_arrival(group_id: IdPath, body: ArrivalRequest, node: Node, hub: HubDep) -> ArrivalReply:
+    """Report that everything was delivered and verified."""
     return await result_delivery.arrived(hub, node, group_id, request=body)

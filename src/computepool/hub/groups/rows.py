@@ -7,13 +7,13 @@ holds those of them that are open: to find out costs the same however large the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, exists, func, select, update
 
 from computepool.core.jobs.lifecycle import JobState
 from computepool.hub.db import dialect
+from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.group_tables import IS_PENDING, expected_jobs
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import (
@@ -79,12 +79,13 @@ class ExpectedKeyRow(TypedRow, of=expected_jobs):
 
 
 class ResultRow(
-    TypedRow, of=(events.c.seq, events.c.data.label("told"), jobs.c.id.is_not(None).label("has_job"), jobs)
+    TypedRow,
+    of=(events.c.seq, events.c.data.label("event_data"), jobs.c.id.is_not(None).label("has_job"), jobs),
 ):
     """How a job of a group ended. Without a job: a key that was reported from outside, which `told` names."""
 
     seq: int
-    told: str | None
+    event_data: str | None
     has_job: bool
     id: str
     key: str | None
@@ -125,37 +126,28 @@ def insert_group(tx: Tx, *, group_id: str, account_id: str, name: str, kind: str
 
 
 def get_group(connection: Connection, group_id: str) -> GroupRow | None:
-    return GroupRow.first(connection.execute(_GROUP, {"group": group_id}))
+    return GroupRow.one(_GROUP.first(connection, group=group_id))
 
 
-_GROUP = GroupRow.select().where(groups.c.id == bindparam("group"))
+_BY_ID = GroupRow.select().where(groups.c.id == bindparam("group"))
+_GROUP = Prepared(_BY_ID)
+_LOCKED = Prepared(lambda connection: dialect.for_update(connection.dialect.name, _BY_ID))
+_SHARED = Prepared(lambda connection: dialect.for_share(connection.dialect.name, _BY_ID))
 
 
 def lock_group(tx: Tx, group_id: str) -> GroupRow | None:
     """Nobody else registers, reports, submits into or completes it until the transaction ends."""
-    statement = _locked(tx.connection.dialect.name)
-    return GroupRow.first(tx.connection.execute(statement, {"group": group_id}))
+    return GroupRow.one(_LOCKED.first(tx.connection, group=group_id))
 
 
-@cache
-def _locked(name: str) -> Select[Any]:
-    return dialect.for_update(name, _GROUP)
-
-
-def join_group(tx: Tx, group_id: str) -> GroupRow | None:
-    """What it is stays as read until the transaction ends. Others may submit into it at the same time, unless it is watched:
-    then its row may be written next, and two that share it would wait for each other.
+def join_group(tx: Tx, row: GroupRow) -> GroupRow | None:
+    """What it is, known as `row`, stays as it is now until the transaction ends. Others may submit into it at the same time,
+    unless it is watched: then its row may be written next, and two that share it would wait for each other.
     """
-    row = get_group(tx.connection, group_id)
-    shared = _shared(tx.connection.dialect.name)
-    if row is not None and not row.watched and shared is not _GROUP:  # on SQLite nobody else writes
-        row = GroupRow.first(tx.connection.execute(shared, {"group": group_id}))
-    return lock_group(tx, group_id) if row is not None and row.watched else row
-
-
-@cache
-def _shared(name: str) -> Select[Any]:
-    return dialect.for_share(name, _GROUP)
+    now: GroupRow | None = row
+    if not row.watched and tx.connection.dialect.name == "postgresql":  # on SQLite nobody else writes
+        now = GroupRow.one(_SHARED.first(tx.connection, group=row.id))
+    return lock_group(tx, row.id) if now is not None and now.watched else now
 
 
 def set_group(tx: Tx, group_id: str, **values: Any) -> None:
@@ -217,11 +209,10 @@ def _newest(*, account_id: str | None, kinds: Sequence[str], before: str | None)
 
 def list_results(connection: Connection, *, group_id: str, after: int, limit: int) -> list[ResultRow]:
     """What finished of a group."""
-    found = {"group": group_id, "after": after, "most": limit}
-    return ResultRow.all(connection.execute(_RESULTS, found))
+    return ResultRow.all(_RESULTS.rows(connection, group=group_id, after=after, most=limit))
 
 
-_RESULTS = (
+_RESULTS = Prepared(
     ResultRow.select()
     .select_from(events)
     .outerjoin(jobs, jobs.c.id == events.c.job_id)
@@ -264,14 +255,14 @@ def has_jobs(connection: Connection, group_id: str) -> bool:
 
 
 def get_expected(connection: Connection, group_id: str, keys: Iterable[str]) -> dict[str, ExpectedKeyRow]:
-    wanted = dialect.among(connection, expected_jobs.c.key, keys)
-    statement = ExpectedKeyRow.select().where(expected_jobs.c.group_id == group_id, wanted)
+    matching = dialect.among(connection, expected_jobs.c.key, keys)
+    statement = ExpectedKeyRow.select().where(expected_jobs.c.group_id == group_id, matching)
     return {row.key: row for row in ExpectedKeyRow.all(connection.execute(statement))}
 
 
 def keys_of_jobs(connection: Connection, group_id: str, keys: Iterable[str]) -> set[str]:
-    wanted = dialect.among(connection, jobs.c.key, keys)
-    return set(connection.execute(select(jobs.c.key).where(jobs.c.group_id == group_id, wanted)).scalars())
+    matching = dialect.among(connection, jobs.c.key, keys)
+    return set(connection.execute(select(jobs.c.key).where(jobs.c.group_id == group_id, matching)).scalars())
 
 
 def insert_expected(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -296,8 +287,8 @@ def set_meta(tx: Tx, group_id: str, meta: Mapping[str, str | None]) -> None:
 
 def give_to_jobs(tx: Tx, group_id: str, keys: Iterable[str]) -> None:
     """Jobs with these keys were submitted: what becomes of the keys is what becomes of the jobs."""
-    wanted = dialect.among(tx.connection, expected_jobs.c.key, keys)
-    statement = update(expected_jobs).where(expected_jobs.c.group_id == group_id, IS_PENDING, wanted)
+    matching = dialect.among(tx.connection, expected_jobs.c.key, keys)
+    statement = update(expected_jobs).where(expected_jobs.c.group_id == group_id, IS_PENDING, matching)
     tx.connection.execute(statement.values(state=HAS_JOB))
 
 
@@ -422,10 +413,15 @@ def page_keys(
 
 def coming_home(connection: Connection, *, node_id: str, limit: int) -> list[str]:
     """Groups that wait for this node to fetch them, the oldest first."""
-    statement = (
-        select(groups.c.id).where(IS_COMING_HOME, groups.c.home == node_id).order_by(groups.c.id).limit(limit)
-    )
-    return list(connection.execute(statement).scalars())
+    return [group_id for (group_id,) in _COMING_HOME.rows(connection, node=node_id, most=limit)]
+
+
+_COMING_HOME = Prepared(
+    select(groups.c.id)
+    .where(IS_COMING_HOME, groups.c.home == bindparam("node"))
+    .order_by(groups.c.id)
+    .limit(bindparam("most"))
+)
 
 
 def count_items(connection: Connection, group_id: str) -> int:

@@ -6,11 +6,9 @@ says which of the two the last one was.
 
 from __future__ import annotations
 
-import base64
 import json
 from enum import StrEnum
 
-from computepool.core.errors import BadRequest
 from computepool.core.jobs.lifecycle import TERMINAL, JobState
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.context import Hub
@@ -18,6 +16,7 @@ from computepool.hub.db.session import Connection
 from computepool.hub.groups import groups, messages
 from computepool.hub.groups import rows as group_rows
 from computepool.hub.groups.rows import FAILED, PENDING, SUCCEEDED, ExpectedKeyRow, GroupJobRow, GroupRow
+from computepool.hub.identity import cursors
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import views
 from computepool.hub.nodes import rows as node_rows
@@ -30,6 +29,7 @@ from computepool.protocol.jobs.groups import (
     LocationView,
     StatePage,
 )
+from computepool.protocol.tokens import b64
 
 #: How much of each list comes with a summary.
 FIRST = 20
@@ -156,21 +156,12 @@ def _job_items(connection: Connection, rows: list[GroupJobRow]) -> list[GroupIte
     outputs = artifact_rows.outputs_of(connection, [row.id for row in rows])
     names = node_rows.get_names(connection, sorted({row.node_id for row in rows if row.node_id}))
     return [
-        GroupItem(
-            key=row.key,
+        GroupItem.from_attributes(
+            row,
             job_id=row.id,
-            state=row.state,
             sentence=views.status(row, node=names.get(row.node_id or "")),
-            bundled=row.bundled,
-            carried=row.carried,
-            items_failed=row.items_failed,
             meta=_meta(row),
             duplicates=row.duplicates or 0,
-            finished_at_ms=row.finished_at_ms,
-            exit_code=row.exit_code,
-            error=row.error,
-            result=row.result,
-            result_artifact=row.result_artifact,
             dropped=views.is_dropped(row),
             outputs=views.output_files(outputs.get(row.id, ())),
         )
@@ -180,15 +171,12 @@ def _job_items(connection: Connection, rows: list[GroupJobRow]) -> list[GroupIte
 
 def _key_item(row: ExpectedKeyRow) -> GroupItem:
     pending = row.state == PENDING
-    return GroupItem(
-        key=row.key,
+    return GroupItem.from_attributes(
+        row,
         state=groups.EXPECTED if pending else row.state,
         sentence="no job has this key, and nobody has reported it" if pending else "reported from outside",
         meta=_meta(row),
-        duplicates=row.duplicates,
         finished_at_ms=row.reported_at_ms,
-        error=row.error,
-        result=row.result,
     )
 
 
@@ -197,14 +185,11 @@ def _meta(row: GroupJobRow | ExpectedKeyRow) -> dict[str, str | bool | int | flo
 
 
 def _cursor(kind: str, last: str) -> str:
-    return base64.urlsafe_b64encode(f"{kind}{last}".encode()).rstrip(b"=").decode()
+    return b64(f"{kind}{last}".encode())
 
 
 def _read_cursor(text: str) -> tuple[str, str]:
-    try:
-        words = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
-    except ValueError:
-        words = ""
+    words = cursors.read_plain(text)
     if words[:1] not in (_JOB, _KEY) or "\x00" in words:
-        raise BadRequest("This cursor is not one of ours; take it from the page before.", field="after")
+        raise cursors.wrong()
     return words[0], words[1:]

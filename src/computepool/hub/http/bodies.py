@@ -84,7 +84,7 @@ class Bodies:
 
     def _check_values(self, scope: Scope, body: bytes, caller: Caller) -> None:
         if body.startswith(_NOT_UTF8) or 0 in body[:2]:
-            raise BadRequest("The body is not valid JSON: it has to be UTF-8.")
+            raise BadRequest("The body is not valid JSON: it must be UTF-8.")
         values = count_values(body)
         if values > self._settings.json_values_max:
             raise TooLarge(f"A request body may hold {self._settings.json_values_max} JSON values at most.")

@@ -29,13 +29,13 @@ class Packed:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        wanted = (
+        accepted = (
             scope["type"] == "http"
             and scope["method"] == "GET"
             and _LISTS.search(scope["path"]) is not None
             and "gzip" in Headers(scope=scope).get("accept-encoding", "")
         )
-        await self._app(scope, receive, _Packing(send) if wanted else send)
+        await self._app(scope, receive, _Packing(send) if accepted else send)
 
 
 class _Packing:

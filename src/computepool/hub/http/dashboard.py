@@ -77,13 +77,13 @@ class File:
         packed = gzip.compress(self.body, 9, mtime=0)
         return packed if len(packed) < len(self.body) else None
 
-    def answer(self, asked: Headers, *, status: int = 200) -> Response:
-        packed = self.packed if _takes_gzip(asked.get("accept-encoding", "")) else None
+    def answer(self, request_headers: Headers, *, status: int = 200) -> Response:
+        packed = self.packed if _takes_gzip(request_headers.get("accept-encoding", "")) else None
         tag = f'"{self.digest}{"" if packed is None else "-gzip"}"'
         headers = {"Cache-Control": self.cache, "ETag": tag, "Vary": "Accept-Encoding"}
         if self.policy is not None:
             headers |= {"Content-Security-Policy": self.policy, "Cross-Origin-Opener-Policy": "same-origin"}
-        if status == 200 and _has(asked.get("if-none-match", ""), tag):
+        if status == 200 and _has(request_headers.get("if-none-match", ""), tag):
             return Response(status_code=304, headers=headers)
         if packed is not None:
             headers["Content-Encoding"] = "gzip"
@@ -113,18 +113,18 @@ class Dashboard:
         answer = self._answer(path or "/", scope["query_string"], Headers(scope=scope))
         await (answer or self._app)(scope, receive, send)
 
-    def _answer(self, path: str, query: bytes, asked: Headers) -> Response | None:
+    def _answer(self, path: str, query: bytes, request_headers: Headers) -> Response | None:
         found = self._files.get(path)
         if found is not None:
-            return found.answer(asked)
+            return found.answer(request_headers)
         if f"{path}/" in self._files:
             # Only a path that is there gets this far, so that nobody can be sent elsewhere.
             where = f"{self._prefix}{path}/" + (f"?{query.decode('latin-1')}" if query else "")
             return Response(status_code=308, headers={"Location": where, "Cache-Control": _ASK_AGAIN})
-        if path.startswith(_OTHERS) or "text/html" not in asked.get("accept", ""):
+        if path.startswith(_OTHERS) or "text/html" not in request_headers.get("accept", ""):
             return None
         page = self._files.get(_NOT_FOUND)
-        return None if page is None else page.answer(asked, status=404)
+        return None if page is None else page.answer(request_headers, status=404)
 
 
 def load(settings: Settings) -> Export | None:
@@ -196,5 +196,7 @@ def _takes_gzip(accepted: str) -> bool:
     return False
 
 
-def _has(wanted: str, tag: str) -> bool:
-    return wanted.strip() == "*" or tag in (part.strip().removeprefix("W/") for part in wanted.split(","))
+def _has(candidates: str, tag: str) -> bool:
+    return candidates.strip() == "*" or tag in (
+        part.strip().removeprefix("W/") for part in candidates.split(",")
+    )

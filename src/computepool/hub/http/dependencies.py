@@ -72,12 +72,12 @@ class Allow:
 
     async def __call__(self, request: Request) -> Principal | NodePrincipal | None:
         """Asked before the body is read (hub/http/guard.py), and again by the route, which gets the same answer."""
-        asked = (self.action, self._scope)
+        key = (self.action, self._scope)
         known: tuple[object, Principal | NodePrincipal | None] = request.scope.get(_CALLER, (None, None))
-        if known[0] == asked:
+        if known[0] == key:
             return known[1]
         caller = await self._admit(request)
-        request.scope[_CALLER] = asked, caller
+        request.scope[_CALLER] = key, caller
         return caller
 
     async def _admit(self, request: Request) -> Principal | NodePrincipal | None:
@@ -132,7 +132,7 @@ def set_cookie(request: Request, response: Response, key: str) -> None:
     response.set_cookie(
         secure_name if secure else COOKIE,
         key,
-        max_age=round(settings.cookie_life_s),
+        max_age=round(settings.cookie_lifetime_s),
         httponly=True,
         samesite="lax",
         secure=secure,
@@ -201,7 +201,7 @@ async def remembered(
         ),
     ] = "",
 ) -> Remembered:
-    """Filled in by the routes that create something; the account and the body's hash are added by `for_body`."""
+    """The key alone; the account and the body's hash are added by `for_body`."""
     # Replies that carry a secret are sealed with what only the caller has.
     credential = bearer(request) or session_cookie(request) or ""
     return Remembered(
@@ -217,6 +217,12 @@ def for_body(base: Remembered, principal: Principal, body: bytes) -> Remembered:
     return replace(base, account_id=principal.account_id, request_hash=hashlib.sha256(body).hexdigest())
 
 
+async def remembered_body(request: Request, key: Annotated[Remembered, Depends(remembered)]) -> Remembered:
+    """For routes that create something; their policy has let the caller in already."""
+    _, caller = request.scope[_CALLER]
+    return for_body(key, caller, await request.body())
+
+
 HubDep = Annotated[Hub, Depends(get_hub)]
 Anyone = Annotated[Principal | None, Depends(Allow(Action.ANYONE))]
 SignedIn = Annotated[Principal, Depends(Allow(Action.SIGNED_IN))]
@@ -230,7 +236,8 @@ Admin = Annotated[Principal, Depends(Allow(Action.ADMIN))]
 Node = Annotated[NodePrincipal, Depends(Allow(Action.NODE))]
 Either = Annotated[Principal | NodePrincipal, Depends(Allow(Action.SIGNED_IN_OR_NODE))]
 EitherSends = Annotated[Principal | NodePrincipal, Depends(Allow(Action.SIGNED_IN_OR_NODE, Scope.SUBMIT))]
-RememberedDep = Annotated[Remembered, Depends(remembered)]
+KeyDep = Annotated[Remembered, Depends(remembered)]
+RememberedDep = Annotated[Remembered, Depends(remembered_body)]
 
 Limit = Annotated[int, Query(ge=1, le=PAGE_MAX)]
 WaitMs = Annotated[int, Depends(bounded_wait)]

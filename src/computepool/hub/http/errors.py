@@ -73,15 +73,15 @@ def invalid(error: ValidationError | RequestValidationError) -> Response:
     """The first complaint, in words; the field by its path."""
     first = error.errors()[0]
     if first["type"] == "json_invalid":
-        said = first.get("ctx", {}).get("error", "it cannot be read")
-        return problem("bad_request", f"The body is not valid JSON: {_echo(str(said))}.")
+        message = first.get("ctx", {}).get("error", "it cannot be read")
+        return problem("bad_request", f"The body is not valid JSON: {_echo(str(message))}.")
     path = _echo(".".join(str(part) for part in first["loc"] if part not in _PLACES))
     if path == "after":
         return problem(
-            "bad_request", "This cursor is not one of ours; take it from the page before.", field=path
+            "bad_request", "The cursor is invalid; use the one from the previous page.", field=path
         )
-    said = first["msg"].removeprefix("Value error, ")
-    return problem("bad_request", f"{path or 'body'}: {_echo(said)}", field=path or None)
+    message = first["msg"].removeprefix("Value error, ")
+    return problem("bad_request", f"{path or 'body'}: {_echo(message)}", field=path or None)
 
 
 _PLACES = ("body", "query", "path", "header")

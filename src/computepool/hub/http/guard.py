@@ -30,7 +30,7 @@ LARGE = frozenset(
         "/groups/{group_id}/keys",
         "/groups/{group_id}/reports",
         "/attempts/{attempt_id}/jobs",
-        "/homecomings/{group_id}/arrival",
+        "/result-deliveries/{group_id}/arrival",
     }
 )
 #: Read by its route, piece by piece, under limits of its own.

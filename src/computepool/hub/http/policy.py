@@ -52,7 +52,7 @@ def methods_at(routes: Sequence[BaseRoute], path: str) -> list[str]:
         (route, re.escape(route.path).replace(r"\{", "{").replace(r"\}", "}")) for route in policies(routes)
     )
     return sorted(
-        {route.method for route, text in templates if re.fullmatch(re.sub("{[^}]+}", "[^/]+", text), path)}
+        {route.method for route, text in templates if re.fullmatch(re.sub("{[^{}]+}", "[^/]+", text), path)}
     )
 
 

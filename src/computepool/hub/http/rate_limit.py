@@ -10,6 +10,7 @@ from functools import lru_cache
 from ipaddress import ip_address, ip_network
 
 from fastapi import Request
+from starlette.datastructures import State
 from starlette.types import Scope
 
 from computepool.core.errors import RateLimited, Unavailable
@@ -137,7 +138,7 @@ def caller_address(request: Request) -> str:
 
 
 @lru_cache(maxsize=_ACCOUNTS_MAX)
-def _written(host: str) -> str | None:
+def _normalise(host: str) -> str | None:
     try:
         return str(ip_address(host.partition("%")[0]))
     except ValueError:
@@ -147,7 +148,7 @@ def _written(host: str) -> str | None:
 def seen_from(scope: Scope) -> str | None:
     """A caller's own address; behind a proxy, the one that a trusted proxy names. None where there is none."""
     client = scope.get("client")
-    return None if client is None else _written(client[0])
+    return None if client is None else _normalise(client[0])
 
 
 def guesses(request: Request) -> Guesses:
@@ -181,6 +182,11 @@ def take_request(request: Request, account_id: str) -> None:
 def take_message(request: Request, sender: str) -> None:
     limits: AccountLimits = request.app.state.messages
     limits.take(sender)
+
+
+def take_arrival(state: State, node_id: str) -> None:
+    limits: AccountLimits = state.arrivals
+    limits.take(node_id)
 
 
 def take_submission(request: Request, account_id: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol, TypeVar
 
 from computepool.core.errors import Forbidden, NotFound
 
@@ -102,9 +103,9 @@ def may_use(principal: Principal, scope: Scope) -> bool:
     return scope is Scope.READ or principal.scopes is None or scope in principal.scopes
 
 
-def check_scopes_within(principal: Principal, wanted: frozenset[str] | None) -> None:
+def check_scopes_within(principal: Principal, requested: frozenset[str] | None) -> None:
     """A key hands on at most what it has itself."""
-    if principal.scopes is None or (wanted is not None and wanted <= principal.scopes):
+    if principal.scopes is None or (requested is not None and requested <= principal.scopes):
         return
     may = ", ".join(sorted(principal.scopes))
     raise Forbidden(f"This key is for {may} only; it cannot make one for more.")
@@ -130,6 +131,21 @@ def check_owner(principal: Principal, owner: str | None, *, what: str) -> None:
     """Object-level check. A stranger's object is answered like one that does not exist."""
     if owner is None or (owner != principal.account_id and not principal.is_admin):
         raise NotFound(f"There is no such {what}, or it is not yours.")
+
+
+class _OwnedRow(Protocol):
+    @property
+    def account_id(self) -> str: ...
+
+
+R = TypeVar("R", bound=_OwnedRow)
+
+
+def owned(principal: Principal, row: R | None, *, what: str) -> R:
+    """The row, for whoever may manage it."""
+    check_owner(principal, None if row is None else row.account_id, what=what)
+    assert row is not None
+    return row
 
 
 def check_not_pools(account_id: str) -> None:

@@ -21,7 +21,7 @@ REVIEW = "node review"
 def ask(tx: Tx, clock: Clock, principal: Principal, *, kind: str, request: str) -> str:
     """Keep the request; its id."""
     approval_id, asker = new_id(clock, "approval"), principal.account_id
-    approval_rows.insert(tx, id=approval_id, kind=kind, request=request, asked_by=asker)
+    approval_rows.insert(tx, id=approval_id, kind=kind, request=request, requested_by=asker)
     data = json.dumps({"approval_id": approval_id, "kind": kind, "request": json.loads(request)})
-    tx.emit(actor=asker, action="approval.asked", account_id=asker, data=data)
+    tx.emit(actor=asker, action="approval.requested", account_id=asker, data=data)
     return approval_id

@@ -77,7 +77,7 @@ class Authenticator:
         if row.revoked_at_ms is not None:
             raise Unauthenticated("This key was revoked.")
         if row.expires_at_ms is not None and row.expires_at_ms <= now_ms:
-            raise Unauthenticated("This key has expired; make a new one with `pool keys create`.")
+            raise Unauthenticated("This key has expired; create a new one with `pool keys create`.")
         scopes = access.scopes_from_text(row.scopes)
         principal = Principal(
             account_id=row.account_id,
@@ -106,7 +106,7 @@ class Authenticator:
         now_ms = self._clock.now_ms()
         key_until_ms = row.previous_key_until_ms or 0
         previous = row.previous_key if key_until_ms > now_ms else None
-        expires_s = _verified(token, row.public_key, previous, now_s=now_ms // 1000)
+        expires_s = _verify(token, row.public_key, previous, now_s=now_ms // 1000)
         if row.state == NodeState.REVOKED:
             raise Unauthenticated("This node's key was revoked by its owner or the operator.")
         principal = NodePrincipal(
@@ -124,7 +124,7 @@ class Authenticator:
         self._known[credential] = known
 
 
-def _verified(token: str, key: str, previous: str | None, *, now_s: int) -> int:
+def _verify(token: str, key: str, previous: str | None, *, now_s: int) -> int:
     """When the token ends; signed with the node's key, or with the one before it while that is accepted."""
     try:
         return verify_node_token(token, key=public_key(key), hub=HUB_AUDIENCE, now_s=now_s)

@@ -1,4 +1,4 @@
-"""Cursors that say nothing: the number of an event, in a form that only the hubs of this pool can read.
+"""Cursors of pages. Those that are sealed say nothing: only the hubs of this pool can read the number of an event.
 
 Events have one numbering for the whole pool; a number tells to the millisecond when something happened.
 """
@@ -11,9 +11,23 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import ECB
 
+from computepool.core.errors import BadRequest
 from computepool.hub.context import Hub
+from computepool.protocol.tokens import unb64
 
 _SIZE = 16  #: one block: half of it is the number, half says what it belongs to
+
+
+def wrong() -> BadRequest:
+    return BadRequest("The cursor is invalid; use the one from the previous page.", field="after")
+
+
+def read_plain(cursor: str) -> str:
+    """What `b64` made of a text; nothing where it did not."""
+    try:
+        return unb64(cursor).decode()
+    except ValueError:
+        return ""
 
 
 def seal(hub: Hub, seq: int, *, of: str) -> str:

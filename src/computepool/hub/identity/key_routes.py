@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Body, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from computepool.hub.http import dependencies
 from computepool.hub.http.dependencies import (
@@ -16,10 +16,8 @@ from computepool.hub.http.dependencies import (
     MayRead,
     RememberedDep,
     SignedIn,
-    for_body,
 )
 from computepool.hub.http.guard import guarded
-from computepool.hub.http.openapi import examples
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.identity import keys
 from computepool.protocol.accounts import KeyPage, KeyRequest, KeyRotateRequest, NewKeyReply, RevokedReply
@@ -27,7 +25,7 @@ from computepool.protocol.accounts import KeyPage, KeyRequest, KeyRotateRequest,
 router = guarded(tags=["accounts"])
 
 
-@router.get("/keys", summary="List your API keys", responses=refuses(404))
+@router.get("/keys", responses=refuses(404))
 async def list_keys(
     principal: SignedIn,
     hub: HubDep,
@@ -38,58 +36,35 @@ async def list_keys(
     after: Cursor = None,
     limit: Limit = 100,
 ) -> KeyPage:
+    """List your API keys."""
     return await keys.page(
         hub, principal, account_id, everybody=everybody, sessions=sessions, after=after, limit=limit
     )
 
 
-@router.post(
-    "/keys", status_code=201, summary="Make an API key; it is shown once", responses=refuses(404, 409)
-)
+@router.post("/keys", status_code=201, responses=refuses(404, 409))
 async def create_key(
-    request: Request,
-    body: Annotated[KeyRequest, Body(openapi_examples=examples.KEY)],
-    principal: SignedIn,
-    hub: HubDep,
-    key: RememberedDep,
+    body: KeyRequest, principal: SignedIn, hub: HubDep, remembered: RememberedDep
 ) -> NewKeyReply:
-    remembered = for_body(key, principal, await request.body())
+    """Create an API key; it is shown once."""
     return await keys.create(hub, principal, body, remembered=remembered)
 
 
-@router.post(
-    "/keys/{key_id}/rotate",
-    status_code=201,
-    summary="Replace a key; both work until the overlap ends",
-    responses=refuses(404, 409),
-)
+@router.post("/keys/{key_id}/rotate", status_code=201, responses=refuses(404, 409))
 async def rotate_key(
-    request: Request,
-    key_id: IdPath,
-    body: Annotated[KeyRotateRequest, Body(openapi_examples=examples.KEY_ROTATE)],
-    principal: SignedIn,
-    hub: HubDep,
-    key: RememberedDep,
+    key_id: IdPath, body: KeyRotateRequest, principal: SignedIn, hub: HubDep, remembered: RememberedDep
 ) -> NewKeyReply:
-    remembered = for_body(key, principal, await request.body())
+    """Replace a key; both work until the overlap ends."""
     return await keys.rotate(hub, principal, key_id, request=body, remembered=remembered)
 
 
-@router.delete(
-    "/keys/{key_id}",
-    status_code=204,
-    summary="Revoke a key; it stops working at once",
-    responses=refuses(404),
-)
+@router.delete("/keys/{key_id}", status_code=204, responses=refuses(404))
 async def revoke_key(key_id: IdPath, principal: SignedIn, hub: HubDep) -> None:
+    """Revoke a key; it stops working at once."""
     await keys.revoke(hub, principal, key_id)
 
 
-@router.delete(
-    "/keys",
-    summary="Sign out everywhere: revoke every key and session of the account",
-    responses=refuses(404),
-)
+@router.delete("/keys", responses=refuses(404))
 async def revoke_all_keys(
     principal: SignedIn,
     hub: HubDep,
@@ -97,10 +72,12 @@ async def revoke_all_keys(
     keep_this: Annotated[bool, Query(description="Leave the key that asks")] = True,
     account_id: IdQuery = None,
 ) -> RevokedReply:
+    """Sign out everywhere: revoke every key and session of the account."""
     return RevokedReply(revoked=await keys.revoke_all(hub, principal, account_id, keep_this=keep_this))
 
 
-@router.post("/signout", status_code=204, summary="End the key or session that asks, at once")
+@router.post("/signout", status_code=204)
 async def sign_out(request: Request, response: Response, principal: MayRead, hub: HubDep) -> None:
+    """Revoke the calling key or session."""
     await keys.sign_out(hub, principal)
     dependencies.clear_cookie(request, response)

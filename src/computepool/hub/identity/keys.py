@@ -25,13 +25,13 @@ def key_view(row: KeyRow, principal: Principal, *, now_ms: int) -> KeyView:
     scopes = access.scopes_from_text(row.scopes)
     ended = row.expires_at_ms is not None and row.expires_at_ms <= now_ms
     state = "revoked" if row.revoked_at_ms is not None else "expired" if ended else "good"
-    said = {
+    fields = {
         "scopes": None if scopes is None else sorted(scopes),
         "state": state,
         "this": row.id == principal.key_id,
         "can_revoke": state == "good" and access.may_use(principal, Scope.ACCOUNT),
     }
-    return KeyView.model_validate({**row._asdict(), **said})
+    return KeyView.model_validate({**row._asdict(), **fields})
 
 
 async def create(
@@ -42,7 +42,7 @@ async def create(
     access.check_not_pools(owner)
     scopes = principal.scopes if request.scopes is None else frozenset({*request.scopes, Scope.READ.value})
     access.check_scopes_within(principal, scopes)
-    wanted_ms = _after(hub.now_ms(), request.expires_in_s)
+    requested_ms = _after(hub.now_ms(), request.expires_in_s)
     key_id, secret = hub.clock.entropy(8).hex(), hub.clock.entropy(32)
     hash_, settings = hub.identity.secrets.digest(secret.hex()), hub.settings
 
@@ -50,10 +50,10 @@ async def create(
         if account_rows.get_account(tx.connection, owner) is None:
             raise NotFound("There is no such account.", field="account_id")
         check_not_impersonating(tx, principal, settings=settings, owner=owner)
-        ends_ms = _ends_with_maker(tx, principal, wanted_ms, asked=wanted_ms is not None)
+        ends_ms = _ends_with_maker(tx, principal, requested_ms, explicit=requested_ms is not None)
         key = {"id": key_id, "account_id": owner, "name": request.name, "expires_at_ms": ends_ms}
         reply = _insert(tx, key, secret=secret, hash_=hash_, scopes=scopes)
-        _tell(tx, principal, "key.created", account_id=owner, key_id=key_id)
+        _emit(tx, principal, "key.created", account_id=owner, key_id=key_id)
         return reply
 
     return await hub.store.write(
@@ -66,20 +66,20 @@ def check_not_impersonating(tx: Tx, principal: Principal, *, owner: str, setting
     account = account_rows.get_account(tx.connection, owner)
     roles = "" if account is None else account.roles
     if owner != principal.account_id and Role.ADMIN in roles.split(",") and settings.two_person_kinds():
-        raise Forbidden("Administrators make their own keys here: two persons must be two.")
+        raise Forbidden("Where two administrators are required, each creates their own keys.")
 
 
-def _ends_with_maker(tx: Tx, principal: Principal, wanted_ms: int | None, *, asked: bool) -> int | None:
+def _ends_with_maker(tx: Tx, principal: Principal, requested_ms: int | None, *, explicit: bool) -> int | None:
     """No key outlives the key that makes it; a person in a browser, and a key without an end, may make any.
 
     What the caller did not ask for himself is shortened; what he did ask for is refused.
     """
     maker = account_rows.get_key(tx.connection, principal.key_id)
     if maker is None or maker.kind != _KEY or maker.expires_at_ms is None:
-        return wanted_ms
-    if wanted_ms is not None and wanted_ms <= maker.expires_at_ms:
-        return wanted_ms
-    if asked:
+        return requested_ms
+    if requested_ms is not None and requested_ms <= maker.expires_at_ms:
+        return requested_ms
+    if explicit:
         left_s = max(0, maker.expires_at_ms - tx.now_ms) // 1000
         raise Forbidden(
             f"This key ends in {left_s} s, and cannot make one that lives longer; ask for less, or sign in with one "
@@ -106,7 +106,7 @@ def _insert(
     )
 
 
-def _tell(tx: Tx, principal: Principal, action: str, *, account_id: str, **data: object) -> None:
+def _emit(tx: Tx, principal: Principal, action: str, *, account_id: str, **data: object) -> None:
     tx.emit(actor=principal.account_id, action=action, account_id=account_id, data=json.dumps(data))
 
 
@@ -151,13 +151,13 @@ async def rotate(
         access.check_scopes_within(principal, scopes)
         life_ms = None if old.expires_at_ms is None else old.expires_at_ms - old.created_at_ms
         lives_s = request.expires_in_s or (None if life_ms is None else life_ms / 1000)
-        asked = request.expires_in_s is not None
-        expires_at_ms = _ends_with_maker(tx, principal, _after(tx.now_ms, lives_s), asked=asked)
+        explicit = request.expires_in_s is not None
+        expires_at_ms = _ends_with_maker(tx, principal, _after(tx.now_ms, lives_s), explicit=explicit)
         key = {"id": new_id, "account_id": old.account_id, "name": old.name, "expires_at_ms": expires_at_ms}
         reply = _insert(tx, key, secret=secret, hash_=hash_, scopes=scopes)
         ends_ms = tx.now_ms + round(request.overlap_s * 1000)
         account_rows.end_key(tx, key_id, at_ms=min(ends_ms, old.expires_at_ms or ends_ms))
-        _tell(tx, principal, "key.rotated", account_id=old.account_id, key_id=key_id, successor=new_id)
+        _emit(tx, principal, "key.rotated", account_id=old.account_id, key_id=key_id, successor=new_id)
         tx.touch(KEYS_TOPIC)
         return reply
 
@@ -173,7 +173,7 @@ def _live(tx: Tx, principal: Principal, key_id: str) -> KeyRow:
     )
     assert row is not None
     if row.revoked_at_ms is not None or (row.expires_at_ms or tx.now_ms + 1) <= tx.now_ms:
-        raise Conflict("This key has ended; make a new one.")
+        raise Conflict("This key has expired; create a new one.")
     return row
 
 
@@ -181,11 +181,9 @@ async def revoke(hub: Hub, principal: Principal, key_id: str) -> None:
     """At once, here and on every hub of the pool."""
 
     def unit(tx: Tx) -> None:
-        row = account_rows.get_key(tx.connection, key_id)
-        access.check_owner(principal, row.account_id if row is not None else None, what="key")
-        assert row is not None
+        row = access.owned(principal, account_rows.get_key(tx.connection, key_id), what="key")
         if account_rows.revoke_key(tx, key_id):
-            _tell(tx, principal, "key.revoked", account_id=row.account_id, key_id=key_id)
+            _emit(tx, principal, "key.revoked", account_id=row.account_id, key_id=key_id)
         tx.touch(KEYS_TOPIC)
 
     await hub.store.write(unit)
@@ -196,7 +194,7 @@ async def sign_out(hub: Hub, principal: Principal) -> None:
 
     def unit(tx: Tx) -> None:
         if account_rows.revoke_key(tx, principal.key_id):
-            _tell(
+            _emit(
                 tx, principal, "account.signed_out", account_id=principal.account_id, key_id=principal.key_id
             )
         tx.touch(KEYS_TOPIC)
@@ -215,7 +213,7 @@ async def revoke_all(hub: Hub, principal: Principal, account_id: str | None, *, 
             raise NotFound("There is no such account.", field="account_id")
         ended = account_rows.revoke_keys_of(tx, account_id=owner, but=kept)
         if ended:
-            _tell(tx, principal, "account.signed_out_everywhere", account_id=owner, ended=ended)
+            _emit(tx, principal, "account.signed_out_everywhere", account_id=owner, ended=ended)
         tx.touch(KEYS_TOPIC)
         return ended
 

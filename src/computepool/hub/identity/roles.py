@@ -24,8 +24,8 @@ async def change(hub: Hub, admin: Principal, account_id: str, *, request: RolesR
         row = _changeable(tx, account_id)
         if "roles" not in settings.two_person_kinds():
             return account_view(change_in(tx, account_id, roles=request.roles, actor=admin.account_id))
-        asked = json.dumps({"account_id": account_id, "name": row.name, "roles": request.roles})
-        approval_id = approval_requests.ask(tx, clock, admin, kind=approval_requests.ROLES, request=asked)
+        text = json.dumps({"account_id": account_id, "name": row.name, "roles": request.roles})
+        approval_id = approval_requests.ask(tx, clock, admin, kind=approval_requests.ROLES, request=text)
         return account_view(row).model_copy(update={"approval_id": approval_id})
 
     return await hub.store.write(unit)
@@ -44,7 +44,7 @@ def change_in(tx: Tx, account_id: str, *, roles: Sequence[str], actor: str) -> A
     account_rows.lock_admins(tx)  # or two hubs could take the last two at once
     account_rows.set_roles(tx, account_id, roles=sorted(set(roles)))
     if Role.ADMIN not in roles and not account_rows.count_admins(tx.connection):
-        raise Conflict("This is the last administrator; make another one first.", field="roles")
+        raise Conflict("This is the last administrator; add another one first.", field="roles")
     data = json.dumps({"before": before.roles.split(","), "after": sorted(set(roles))})
     tx.emit(actor=actor, action="account.roles", account_id=account_id, data=data)
     tx.touch(KEYS_TOPIC)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import Annotated
 
-from fastapi import Body, Request, Response
+from fastapi import Request, Response
 
 from computepool.hub.http import dependencies
 from computepool.hub.http.dependencies import (
@@ -17,10 +16,8 @@ from computepool.hub.http.dependencies import (
     Limit,
     RememberedDep,
     SignedIn,
-    for_body,
 )
 from computepool.hub.http.guard import guarded
-from computepool.hub.http.openapi import examples
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.http.rate_limit import guessing
 from computepool.hub.identity import sign_in as identity
@@ -46,8 +43,9 @@ router = guarded()
 router.include_router(health_routes.router)
 
 
-@router.get("/hub", tags=["hub"], summary="Name, version and size of the pool, and who you are")
+@router.get("/hub", tags=["hub"])
 async def hub_info(principal: Anyone, hub: HubDep) -> HubInfo:
+    """Get the pool's name, version and size, and your account."""
     sessions = hub.nodes.registry.sessions
     running = sum(len(session.attempts) for session in sessions)
     account = None if principal is None else await identity.get_account(hub, principal.account_id)
@@ -67,78 +65,57 @@ async def hub_info(principal: Anyone, hub: HubDep) -> HubInfo:
     )
 
 
-@router.get("/hub/keys", tags=["agent"], summary="The hub's public signing keys")
+@router.get("/hub/keys", tags=["agent"])
 async def hub_keys(hub: HubDep, _caller: Anyone) -> HubKeys:
+    """The hub's public signing keys."""
     return hub.identity.secrets.published
 
 
-@router.post(
-    "/hub/keys/rotate", tags=["hub"], summary="Sign with the next key from now on", responses=refuses(409)
-)
+@router.post("/hub/keys/rotate", tags=["hub"], responses=refuses(409))
 async def rotate_hub_key(admin: Admin, hub: HubDep) -> HubKeys:
+    """Switch to the next signing key."""
     return await rotation.rotate(hub, admin)
 
 
-@router.get("/me", tags=["accounts"], summary="The account of this key")
+@router.get("/me", tags=["accounts"])
 async def me(principal: SignedIn, hub: HubDep) -> AccountView:
+    """Get the account of this key."""
     return submitter_reputation.shown(hub, await identity.get_account(hub, principal.account_id))
 
 
-@router.get("/accounts", tags=["accounts"], summary="List accounts")
+@router.get("/accounts", tags=["accounts"])
 async def list_accounts(
     _admin: Admin, hub: HubDep, *, after: Cursor = None, limit: Limit = 100
 ) -> AccountPage:
+    """List accounts."""
     return submitter_reputation.shown_all(hub, await identity.list_accounts(hub, after=after, limit=limit))
 
 
-@router.post(
-    "/accounts", status_code=201, tags=["accounts"], summary="Create an account", responses=refuses(409)
-)
+@router.post("/accounts", status_code=201, tags=["accounts"], responses=refuses(409))
 async def create_account(
-    request: Request,
-    body: Annotated[AccountRequest, Body(openapi_examples=examples.ACCOUNT)],
-    admin: Admin,
-    hub: HubDep,
-    key: RememberedDep,
+    body: AccountRequest, admin: Admin, hub: HubDep, remembered: RememberedDep
 ) -> AccountView:
-    remembered = for_body(key, admin, await request.body())
+    """Create an account."""
     return await new_accounts.create(hub, admin, body, remembered=remembered)
 
 
-@router.post(
-    "/accounts/{account_id}/link",
-    status_code=201,
-    tags=["accounts"],
-    summary="A one-time sign-in link for somebody",
-    responses=refuses(404),
-)
+@router.post("/accounts/{account_id}/link", status_code=201, tags=["accounts"], responses=refuses(404))
 async def create_link(account_id: IdPath, admin: Admin, hub: HubDep) -> LinkReply:
+    """Create a one-time sign-in link for an account."""
     return await identity.create_link(hub, admin, account_id)
 
 
-@router.put(
-    "/accounts/{account_id}/quotas",
-    tags=["accounts"],
-    summary="Set how much an account may use",
-    responses=refuses(404),
-)
-async def set_quotas(
-    account_id: IdPath,
-    body: Annotated[QuotaRequest, Body(openapi_examples=examples.QUOTAS)],
-    admin: Admin,
-    hub: HubDep,
-) -> AccountView:
+@router.put("/accounts/{account_id}/quotas", tags=["accounts"], responses=refuses(404))
+async def set_quotas(account_id: IdPath, body: QuotaRequest, admin: Admin, hub: HubDep) -> AccountView:
+    """Set an account's quotas."""
     return await quotas.change(hub, admin, account_id, request=body)
 
 
-@router.post("/signin", tags=["accounts"], summary="Exchange a one-time code for a key or a browser session")
+@router.post("/signin", tags=["accounts"])
 async def sign_in(
-    request: Request,
-    response: Response,
-    body: Annotated[SignInRequest, Body(openapi_examples=examples.SIGN_IN)],
-    hub: HubDep,
-    _caller: Anyone,
+    request: Request, response: Response, body: SignInRequest, hub: HubDep, _caller: Anyone
 ) -> SignInReply:
+    """Exchange a one-time code for a key or a browser session."""
     with guessing(request, body.code):
         reply = await identity.sign_in(hub, body)
     if body.kind == "key":

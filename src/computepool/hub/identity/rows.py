@@ -80,10 +80,10 @@ def get_account(connection: Connection, account_id: str) -> AccountRow | None:
 
 def lock_accounts(tx: Tx, account_ids: Iterable[str]) -> None:
     """Whoever else locks them waits until this transaction ends. Referring to them stays possible."""
-    wanted = select(accounts.c.id).where(
+    matching = select(accounts.c.id).where(
         dialect.among(tx.connection, accounts.c.id, sorted(set(account_ids)))
     )
-    tx.connection.execute(dialect.for_update(tx.connection.dialect.name, wanted.order_by(accounts.c.id)))
+    tx.connection.execute(dialect.for_update(tx.connection.dialect.name, matching.order_by(accounts.c.id)))
 
 
 def set_quotas(tx: Tx, account_id: str, **quotas: int | None) -> bool:
@@ -96,8 +96,8 @@ def set_roles(tx: Tx, account_id: str, *, roles: Sequence[str]) -> None:
 
 
 def lock_admins(tx: Tx) -> None:
-    wanted = select(accounts.c.id).where(accounts.c.roles.contains("admin")).order_by(accounts.c.id)
-    tx.connection.execute(dialect.for_update(tx.connection.dialect.name, wanted))
+    matching = select(accounts.c.id).where(accounts.c.roles.contains("admin")).order_by(accounts.c.id)
+    tx.connection.execute(dialect.for_update(tx.connection.dialect.name, matching))
 
 
 def count_admins(connection: Connection) -> int:
@@ -238,16 +238,12 @@ def list_join_codes(connection: Connection, *, account_id: str, now_ms: int) -> 
     return CodeRow.all(connection.execute(statement))
 
 
-def end_join_codes(tx: Tx, *, account_id: str | None, name: str = "") -> int:
-    """From now on. `name` is the beginning of a hash, empty: any; no account: anybody's. How many there were."""
+def end_join_codes(tx: Tx, *, account_id: str) -> None:
+    """From now on."""
     statement = update(codes).where(
-        codes.c.purpose == "join",
-        codes.c.expires_at_ms > tx.now_ms,
-        codes.c.hash.startswith(name, autoescape=True),
+        codes.c.account_id == account_id, codes.c.purpose == "join", codes.c.expires_at_ms > tx.now_ms
     )
-    if account_id is not None:
-        statement = statement.where(codes.c.account_id == account_id)
-    return tx.connection.execute(statement.values(expires_at_ms=tx.now_ms)).rowcount
+    tx.connection.execute(statement.values(expires_at_ms=tx.now_ms))
 
 
 def find_code(
@@ -319,13 +315,15 @@ def live_address(connection: Connection, *, since_ms: int) -> str | None:
 
 
 def get_reply(connection: Connection, *, account_id: str, route: str, key: str) -> StoredReply | None:
-    return StoredReply.first(connection.execute(_REPLY, {"account": account_id, "path": route, "word": key}))
+    return StoredReply.one(_REPLY.first(connection, account=account_id, path=route, word=key))
 
 
-_REPLY = StoredReply.select().where(
-    idempotency.c.account_id == bindparam("account"),
-    idempotency.c.route == bindparam("path"),
-    idempotency.c.key == bindparam("word"),
+_REPLY = Prepared(
+    StoredReply.select().where(
+        idempotency.c.account_id == bindparam("account"),
+        idempotency.c.route == bindparam("path"),
+        idempotency.c.key == bindparam("word"),
+    )
 )
 
 

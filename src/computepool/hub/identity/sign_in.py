@@ -21,16 +21,7 @@ class WrongCode(BadRequest):
 
 
 def account_view(row: AccountRow) -> AccountView:
-    return AccountView(
-        id=row.id,
-        name=row.name,
-        roles=row.roles.split(","),
-        created_at_ms=row.created_at_ms,
-        jobs_open_max=row.jobs_open_max,
-        spend_per_day_max=row.spend_per_day_max,
-        artifact_bytes_max=row.artifact_bytes_max,
-        artifact_keep_s=row.artifact_keep_s,
-    )
+    return AccountView.from_attributes(row, roles=row.roles.split(","))
 
 
 async def list_accounts(hub: Hub, *, after: str | None, limit: int) -> AccountPage:
@@ -52,11 +43,17 @@ async def get_account(hub: Hub, account_id: str) -> AccountView:
 
 
 def issue_code(
-    tx: Tx, snapshot: Snapshot, *, purpose: str, account_id: str, life_s: float, uses_max: int | None = None
+    tx: Tx,
+    snapshot: Snapshot,
+    *,
+    purpose: str,
+    account_id: str,
+    lifetime_s: float,
+    uses_max: int | None = None,
 ) -> tuple[str, int]:
     """128 random bits, written in groups a person can read aloud; only its hash is kept."""
     code = snapshot.clock.entropy(16).hex()
-    expires_at_ms = tx.now_ms + round(life_s * 1000)
+    expires_at_ms = tx.now_ms + round(lifetime_s * 1000)
     account_rows.insert_code(
         tx,
         code_hash=snapshot.secrets.digest(code),
@@ -74,10 +71,10 @@ async def create_link(hub: Hub, admin: Principal, account_id: str) -> LinkReply:
     access.check_not_pools(account_id)
     if admin.scopes is not None:
         raise Forbidden(
-            "A link opens everything the account may do; only a key without scopes, or a browser, makes one."
+            "A link grants everything the account may do, so creating one needs a key without scopes, or a browser session."
         )
 
-    snapshot, life_s = take(hub), hub.settings.signin_code_life_s
+    snapshot, lifetime_s = take(hub), hub.settings.signin_code_lifetime_s
 
     def unit(tx: Tx) -> tuple[str, int]:
         if account_rows.get_account(tx.connection, account_id) is None:
@@ -86,9 +83,11 @@ async def create_link(hub: Hub, admin: Principal, account_id: str) -> LinkReply:
         maker = account_rows.get_key(tx.connection, admin.key_id)
         if maker is not None and maker.kind == "key" and maker.expires_at_ms is not None:
             raise Forbidden(
-                "This key ends, and what a link makes need not; use one without an end, or a browser."
+                "This key expires but a link's key need not; use a key without expiry, or a browser session."
             )
-        code, expires_at_ms = issue_code(tx, snapshot, purpose="signin", account_id=account_id, life_s=life_s)
+        code, expires_at_ms = issue_code(
+            tx, snapshot, purpose="signin", account_id=account_id, lifetime_s=lifetime_s
+        )
         data = json.dumps({"expires_at_ms": expires_at_ms})
         tx.emit(actor=admin.account_id, action="account.link_issued", account_id=account_id, data=data)
         return code, expires_at_ms
@@ -100,7 +99,7 @@ async def create_link(hub: Hub, admin: Principal, account_id: str) -> LinkReply:
 
 async def sign_in(hub: Hub, request: SignInRequest) -> SignInReply:
     """Exchange a one-time code for a key, or for the secret of a browser session."""
-    life_s = hub.settings.cookie_life_s if request.kind == "cookie" else None
+    lifetime_s = hub.settings.cookie_lifetime_s if request.kind == "cookie" else None
     key_id, secret = hub.clock.entropy(8).hex(), hub.clock.entropy(32)
     code_hash, hash_ = hub.identity.secrets.digest(request.code), hub.identity.secrets.digest(secret.hex())
 
@@ -116,7 +115,7 @@ async def sign_in(hub: Hub, request: SignInRequest) -> SignInReply:
             kind=request.kind,
             name=request.name,
             hash=hash_,
-            expires_at_ms=None if life_s is None else tx.now_ms + round(life_s * 1000),
+            expires_at_ms=None if lifetime_s is None else tx.now_ms + round(lifetime_s * 1000),
         )
         tx.emit(actor=account.id, action="account.signed_in", account_id=account.id)
         return SignInReply(account=account_view(account), key=make_key(key_id, secret))

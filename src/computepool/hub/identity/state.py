@@ -1,4 +1,4 @@
-"""What the hub remembers of identities."""
+"""The hub's memory of identities."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cache
 from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Select, bindparam, func, select, update
@@ -82,7 +81,7 @@ class LiveAttemptRow(AttemptRow, of=(jobs, SHOWN_ACCOUNT)):
     """With all of its job that is needed to grant it once more."""
 
     shown_account: str
-    errand: str | None
+    hub_job: str | None
     group_id: str | None
     spec_digest: str
     payload: str | None
@@ -159,26 +158,30 @@ def unable(connection: Connection, job_id: str) -> list[UnableAttempt]:
 
 
 def lock_attempts(tx: Tx, attempt_ids: Iterable[str]) -> dict[str, OwnedAttempt]:
-    statement = _lock_attempts(tx.connection.dialect.name)
-    rows = tx.connection.execute(statement, dialect.ids(tx.connection, set(attempt_ids)))
+    rows = _LOCK.rows(tx.connection, **dialect.ids(tx.connection, set(attempt_ids)))
     return {row.id: row for row in OwnedAttempt.all(rows)}
 
 
-@cache
-def _lock_attempts(name: str) -> Select[Any]:
-    wanted = OwnedAttempt.select().where(dialect.among_ids(name, attempts.c.id)).order_by(attempts.c.id)
-    return dialect.for_update(name, wanted)
+def _lock_attempts(connection: Connection) -> Select[Any]:
+    name = connection.dialect.name
+    matching = OwnedAttempt.select().where(dialect.among_ids(name, attempts.c.id)).order_by(attempts.c.id)
+    return dialect.for_update(name, matching)
+
+
+_LOCK = Prepared(_lock_attempts)
 
 
 def live_attempts(connection: Connection, *, node_id: str) -> list[LiveAttemptRow]:
     """What this node holds by the store's knowledge."""
-    statement = (
-        LiveAttemptRow.select()
-        .join(jobs, jobs.c.id == attempts.c.job_id)
-        .where(attempts.c.node_id == node_id, IS_LIVE)
-        .order_by(attempts.c.id)
-    )
-    return LiveAttemptRow.all(connection.execute(statement))
+    return LiveAttemptRow.all(_LIVE_OF_NODE.rows(connection, node=node_id))
+
+
+_LIVE_OF_NODE = Prepared(
+    LiveAttemptRow.select()
+    .join(jobs, jobs.c.id == attempts.c.job_id)
+    .where(attempts.c.node_id == bindparam("node"), IS_LIVE)
+    .order_by(attempts.c.id)
+)
 
 
 def live_attempts_of_job(connection: Connection, job_id: str) -> list[AttemptRow]:
@@ -216,15 +219,16 @@ _REPORT = Prepared(
 
 def lanes_billed(connection: Connection, lanes: Iterable[str]) -> dict[str, int]:
     """What was paid for so far in each lane."""
-    statement = _lanes_billed(connection.dialect.name)
-    return {row.lane: row.ms for row in connection.execute(statement, dialect.ids(connection, lanes))}
+    return dict(_LANES_BILLED.rows(connection, **dialect.ids(connection, lanes)))
 
 
-@cache
-def _lanes_billed(name: str) -> Select[Any]:
-    newest = func.max(attempts.c.lane_billed_ms).label("ms")
-    wanted = dialect.among_ids(name, attempts.c.lane)
-    return select(attempts.c.lane, newest).where(wanted, IS_BILLED).group_by(attempts.c.lane)
+def _lanes_billed(connection: Connection) -> Select[Any]:
+    matching = dialect.among_ids(connection.dialect.name, attempts.c.lane)
+    newest = func.max(attempts.c.lane_billed_ms)
+    return select(attempts.c.lane, newest).where(matching, IS_BILLED).group_by(attempts.c.lane)
+
+
+_LANES_BILLED = Prepared(_lanes_billed)
 
 
 def report_attempts(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
@@ -275,8 +279,8 @@ _START = Prepared(
 
 def renew_leases(tx: Tx, attempt_ids: Sequence[str], *, until_ms: int) -> set[str]:
     """One statement for all nodes of an interval. Returns those that are still live; the rest must stop."""
-    wanted = dialect.among(tx.connection, attempts.c.id, attempt_ids)
-    return _extend(tx, select(attempts.c.id).where(wanted, attempts.c.state.in_(_LIVE)), until_ms)
+    matching = dialect.among(tx.connection, attempts.c.id, attempt_ids)
+    return _extend(tx, select(attempts.c.id).where(matching, attempts.c.state.in_(_LIVE)), until_ms)
 
 
 def extend_all_leases(tx: Tx, *, until_ms: int) -> int:
@@ -284,10 +288,10 @@ def extend_all_leases(tx: Tx, *, until_ms: int) -> int:
     return len(_extend(tx, select(attempts.c.id).where(IS_LIVE), until_ms))
 
 
-def _extend(tx: Tx, wanted: Select[Any], until_ms: int) -> set[str]:
+def _extend(tx: Tx, matching: Select[Any], until_ms: int) -> set[str]:
     """Never shortens a lease: a word that arrives late must not take back what a newer one gave."""
     rows = tx.connection.execute(
-        dialect.for_update(tx.connection.dialect.name, wanted.order_by(attempts.c.id))
+        dialect.for_update(tx.connection.dialect.name, matching.order_by(attempts.c.id))
     )
     alive = set(rows.scalars())
     tx.connection.execute(

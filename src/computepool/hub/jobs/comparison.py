@@ -1,4 +1,4 @@
-"""How results of a job are compared: its submitter's wish, kept with the job."""
+"""The submitter's choice of how results of a job are compared, stored with the job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Comparison:
     function: str | None = None  #: digest of the spec that calls it
     longest_ms: int = 0  #: of such a call
     answers: Mapping[str, bool] = field(default_factory=dict)  #: by the two results
-    asked: str = ""  #: the two that it is being called with
+    pair: str = ""  #: the two that it is being called with
 
     def __str__(self) -> str:
         if self.within is not None:
@@ -30,11 +30,11 @@ class Comparison:
             return json.dumps({"tolerance": [self.within.relative, self.within.absolute]})
         if self.function is None:
             return None
-        rest = {"ms": self.longest_ms, "answers": dict(self.answers), "asked": self.asked}
+        rest = {"ms": self.longest_ms, "answers": dict(self.answers), "pair": self.pair}
         return json.dumps({"function": self.function, **rest})
 
     def answered(self, pair: str, same: bool) -> Comparison:
-        return replace(self, answers={**self.answers, pair: same}, asked="")
+        return replace(self, answers={**self.answers, pair: same}, pair="")
 
 
 EXACT = Comparison()
@@ -43,9 +43,9 @@ EXACT = Comparison()
 def wish_of(job: JobRow) -> Comparison:
     if job.compare is None:
         return EXACT
-    said = json.loads(job.compare)
-    if "tolerance" in said:
-        return Comparison(within=Tolerance(*said["tolerance"]))
+    fields = json.loads(job.compare)
+    if "tolerance" in fields:
+        return Comparison(within=Tolerance(*fields["tolerance"]))
     return Comparison(
-        function=said["function"], longest_ms=said["ms"], answers=said["answers"], asked=said["asked"]
+        function=fields["function"], longest_ms=fields["ms"], answers=fields["answers"], pair=fields["pair"]
     )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, Select, select, update
 
 from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.hub.db import dialect
+from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import dependencies, jobs
 from computepool.hub.db.typed_rows import TypedRow
@@ -26,14 +26,15 @@ def insert(tx: Tx, rows: Sequence[dict[str, str]]) -> None:
 
 
 def dependents(connection: Connection, job_ids: Iterable[str]) -> list[Dependency]:
-    statement = _dependents(connection.dialect.name)
-    return Dependency.all(connection.execute(statement, dialect.ids(connection, job_ids)))
+    return Dependency.all(_DEPENDENTS.rows(connection, **dialect.ids(connection, job_ids)))
 
 
-@cache
-def _dependents(name: str) -> Select[Any]:
-    wanted = dialect.among_ids(name, dependencies.c.after_id)
-    return Dependency.select().where(wanted).order_by(dependencies.c.job_id)
+def _dependents(connection: Connection) -> Select[Any]:
+    matching = dialect.among_ids(connection.dialect.name, dependencies.c.after_id)
+    return Dependency.select().where(matching).order_by(dependencies.c.job_id)
+
+
+_DEPENDENTS = Prepared(_dependents)
 
 
 def get(connection: Connection, job_id: str) -> list[str]:

@@ -40,54 +40,45 @@ AnyJob = TypeVar("AnyJob", bound=JobView)
 
 
 def owned(principal: Principal, row: _Row | None) -> _Row:
-    access.check_owner(principal, row.account_id if row is not None else None, what="job")
-    assert row is not None
-    return row
+    return access.owned(principal, row, what="job")
 
 
 async def get(hub: Hub, principal: Principal, job_id: str, *, wait_ms: int, seen: str | None) -> JobDetail:
     """The job as it is; with `wait_ms`, not before its state differs from `seen` (or it is finished)."""
-    deadline_ms = hub.now_ms() + wait_ms
-    while True:
-        with hub.signals.watch(f"job:{job_id}") as watch:
-            row = owned(
-                principal, await hub.store.read(lambda connection: job_rows.get_job(connection, job_id))
-            )
-            left_ms = deadline_ms - hub.now_ms()
-            over = left_ms <= 0 or hub.process.stopping or JobState(row.state) in TERMINAL
-            if over or (seen is not None and row.state != seen):
-                return await _detail(hub, principal, row)
-            await watch.wait(left_ms / 1000)
+
+    async def look() -> tuple[JobRow, bool]:
+        row = owned(principal, await hub.store.read(lambda connection: job_rows.get_job(connection, job_id)))
+        return row, JobState(row.state) in TERMINAL or (seen is not None and row.state != seen)
+
+    row = await hub.long_poll(look, f"job:{job_id}", wait_ms=wait_ms)
+    return await _detail(hub, principal, row)
 
 
 async def _detail(hub: Hub, principal: Principal, job: JobRow) -> JobDetail:
     known = (await hub.jobs.specs.load([job.spec_digest]))[job.spec_digest]
 
     def load(connection: Connection) -> JobDetail:
-        row, place = (
-            owned(principal, job_rows.get_job(connection, job.id)),
-            child_rows.get(connection, job.id),
-        )
+        row = owned(principal, job_rows.get_job(connection, job.id))
         found = views.job_detail(
             row,
             spec=known.spec,
             after=dependency_rows.get(connection, row.id),
             attempts=attempt_rows.get_attempts(connection, row.id),
             outputs=artifact_rows.outputs_of(connection, [row.id]).get(row.id, []),
-            corrected=_corrected(connection, row),
+            corrected=_correction(connection, row),
             checkpoint=_checkpoint(connection, row),
             principal=principal,
         )
         children = child_rows.direct(connection, row.id, limit=_CHILDREN_SHOWN)
-        parent_id = None if place is None else place.parent_id
-        return found.model_copy(update={"parent_id": parent_id, "children": children})
+        parents = child_rows.parents(connection, [row.id])
+        return found.model_copy(update={"parent_id": parents.get(row.id), "children": children})
 
-    return _noted(hub, [await hub.store.read(load)])[0]
+    return _with_notes(hub, [await hub.store.read(load)])[0]
 
 
-def _corrected(connection: Connection, job: JobRow) -> tuple[FullJobRow, Sequence[OutputRow]] | None:
+def _correction(connection: Connection, job: JobRow) -> tuple[FullJobRow, Sequence[OutputRow]] | None:
     """The hub job with the right result of a job whose own was wrong, and its files."""
-    if job.verdict != views.REFUTED or job.errand is not None:
+    if job.verdict != views.REFUTED or job.hub_job is not None:
         return None
     right = recheck_rows.last_recheck(connection, job.id)
     return (
@@ -95,7 +86,7 @@ def _corrected(connection: Connection, job: JobRow) -> tuple[FullJobRow, Sequenc
     )
 
 
-def _noted(hub: Hub, jobs: Sequence[AnyJob]) -> list[AnyJob]:
+def _with_notes(hub: Hub, jobs: Sequence[AnyJob]) -> list[AnyJob]:
     """The same jobs; of those that wait for a node, it is said where no connected one could run them.
 
     Lists ask for it, so only a few kinds of jobs are looked up, and what was found is kept while the fleet stays the same.
@@ -139,30 +130,26 @@ async def check_visible(hub: Hub, principal: Principal, job_id: str) -> None:
 
 
 async def result(hub: Hub, principal: Principal, job_id: str, *, wait_ms: int) -> JobResult:
-    deadline_ms = hub.now_ms() + wait_ms
-    while True:
-        with hub.signals.watch(f"job:{job_id}") as watch:
-            row = owned(
-                principal, await hub.store.read(lambda connection: job_rows.get_job_full(connection, job_id))
-            )
-            if JobState(row.state) in TERMINAL:
-                break
-            left_ms = deadline_ms - hub.now_ms()
-            if left_ms <= 0 or hub.process.stopping:
-                raise Conflict(f"The job is not finished: it is {row.state}.")
-            await watch.wait(left_ms / 1000)
+    async def look() -> tuple[FullJobRow, bool]:
+        found = await hub.store.read(lambda connection: job_rows.get_job_full(connection, job_id))
+        row = owned(principal, found)
+        return row, JobState(row.state) in TERMINAL
+
+    row = await hub.long_poll(look, f"job:{job_id}", wait_ms=wait_ms)
+    if JobState(row.state) not in TERMINAL:
+        raise Conflict(f"The job is not finished: it is {row.state}.")
     outputs = await hub.store.read(lambda connection: artifact_rows.outputs_of(connection, [job_id]))
     return views.job_result(row, seq=0, outputs=outputs)
 
 
 async def page(
-    hub: Hub, principal: Principal, *, wanted: JobFilter, everybody: bool, after: str | None, limit: int
+    hub: Hub, principal: Principal, *, filters: JobFilter, everybody: bool, after: str | None, limit: int
 ) -> JobPage:
     """Newest first. Others' jobs are for administrators, and only where they want them."""
     whose = None if principal.is_admin and everybody else principal.account_id
-    if whose is not None and wanted.account_id not in (None, whose):
+    if whose is not None and filters.account_id not in (None, whose):
         return JobPage(jobs=[])
-    own = replace(wanted, account_id=whose or wanted.account_id)
+    own = replace(filters, account_id=whose or filters.account_id)
     rows: list[JobRow] = []
     at, looked = after, 0
     while len(rows) < limit and looked < _LOOKED_AT_MAX:
@@ -171,23 +158,26 @@ async def page(
         looked += _WINDOW
         if at is None:
             break
-    known = await hub.store.read(lambda connection: _names(connection, rows, principal))
+    ids = [row.id for row in rows]
+    known, parents = await hub.store.read(
+        lambda connection: (_names(connection, rows, principal), child_rows.parents(connection, ids))
+    )
     jobs = [
         views.job_view(row, node_name=known.get(row.node_id or ""), principal=principal).model_copy(
-            update={"account_name": known.get(row.account_id)}
+            update={"account_name": known.get(row.account_id), "parent_id": parents.get(row.id)}
         )
         for row in rows
     ]
-    return JobPage(jobs=_noted(hub, jobs), next=at, searched_to_ms=None if at is None else time_of(at))
+    return JobPage(jobs=_with_notes(hub, jobs), next=at, searched_to_ms=None if at is None else time_of(at))
 
 
 async def _older(
-    hub: Hub, wanted: JobFilter, *, before: str | None, limit: int
+    hub: Hub, filters: JobFilter, *, before: str | None, limit: int
 ) -> tuple[Sequence[JobRow], str | None]:
-    async with hub.jobs.searches if job_rows.is_search(wanted) else nullcontext():
+    async with hub.jobs.searches if job_rows.is_search(filters) else nullcontext():
         return await hub.store.read(
             lambda connection: job_rows.list_jobs(
-                connection, wanted, before=before, limit=limit, window=_WINDOW
+                connection, filters, before=before, limit=limit, window=_WINDOW
             )
         )
 

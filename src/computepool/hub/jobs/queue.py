@@ -31,7 +31,7 @@ class Queue:
         self._spec_of: dict[str, str] = {}  #: job → spec digest
         self._synced_ms = 0
 
-    def kick(self) -> None:
+    def wake(self) -> None:
         self.changed.set()
 
     async def resync(self) -> None:
@@ -80,7 +80,7 @@ class Queue:
             if row.ready_at_ms > now_ms:
                 backlog.delay(row.id, row.ready_at_ms)
         if fresh:
-            self.kick()
+            self.wake()
 
     def submitted(
         self, job_ids: Sequence[str], *, spec_digest: str, account_id: str, priority: int, ceiling: int
@@ -95,7 +95,7 @@ class Queue:
             if job_id not in backlog:
                 self._spec_of[job_id] = spec_digest
                 backlog.add(job_id, shape, priority=priority, age_key=age + job_id)
-        self.kick()
+        self.wake()
 
     def spec_of(self, job_id: str) -> str:
         """The digest of its spec, or nothing."""

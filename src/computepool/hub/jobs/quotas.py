@@ -26,7 +26,7 @@ async def reserve(hub: Hub, account_id: str, *, jobs: int, cost: int) -> None:
     Counts exactly only when the estimate, which never shrinks by itself, says no.
     """
     use = hub.jobs.quota_uses.get(account_id)
-    if use is None or _exceeded(use, jobs, cost):
+    if use is None or _excess(use, jobs, cost):
         use = await _count(hub, account_id)
     if cost > use.cost_max:
         raise BadRequest(
@@ -34,7 +34,7 @@ async def reserve(hub: Hub, account_id: str, *, jobs: int, cost: int) -> None:
             "a day.",
             field="max_price",
         )
-    if problem := _exceeded(use, jobs, cost):
+    if problem := _excess(use, jobs, cost):
         raise RateLimited(problem, retry_after_s=_RETRY_S)
     use.jobs += jobs
     use.cost += cost
@@ -47,7 +47,7 @@ def give_back(hub: Hub, account_id: str, *, jobs: int, cost: int) -> None:
         use.cost -= cost
 
 
-def _exceeded(use: QuotaUse, jobs: int, cost: int) -> str:
+def _excess(use: QuotaUse, jobs: int, cost: int) -> str:
     if use.jobs + jobs > use.jobs_max:
         return f"Your account may have {use.jobs_max} unfinished jobs at once; it has {use.jobs}."
     if cost and use.cost + cost > use.cost_max:

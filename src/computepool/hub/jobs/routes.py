@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Body, Query, Request
+from fastapi import Query, Request
 
 from computepool.core.ids import make_id
 from computepool.core.jobs.lifecycle import JobKind, JobState
@@ -13,6 +13,7 @@ from computepool.hub.http.dependencies import (
     HubDep,
     IdPath,
     IdQuery,
+    KeyDep,
     Limit,
     MayRead,
     MaySubmit,
@@ -26,7 +27,6 @@ from computepool.hub.http.dependencies import (
     for_body,
 )
 from computepool.hub.http.guard import guarded
-from computepool.hub.http.openapi import examples
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.http.rate_limit import take_submission
 from computepool.hub.identity.access import Principal
@@ -40,7 +40,6 @@ from computepool.hub.submission import submit as submission
 from computepool.protocol.jobs.checkpoints import CheckpointDetail
 from computepool.protocol.jobs.filters import JobFilter
 from computepool.protocol.jobs.jobs import (
-    AgainRequest,
     JobDetail,
     JobPage,
     JobResult,
@@ -48,29 +47,20 @@ from computepool.protocol.jobs.jobs import (
     LogPage,
     PreviewRequest,
     PreviewView,
+    ResubmitRequest,
     SubmitReply,
     SubmitRequest,
     WhyView,
 )
 from computepool.protocol.jobs.queueing import QueueView
 
-router = guarded()
-_SAME_TERMS = AgainRequest()
+router = guarded(tags=["jobs"])
+_SAME_TERMS = ResubmitRequest()
 
 
-@router.post(
-    "/jobs",
-    status_code=201,
-    tags=["jobs"],
-    summary="Submit one job, or many of one spec",
-    responses=refuses(402, 404, 409, 429, 507),
-)
-async def submit(
-    request: Request,
-    body: Annotated[SubmitRequest, Body(openapi_examples=examples.SUBMIT)],
-    principal: Submitter,
-    key: RememberedDep,
-) -> SubmitReply:
+@router.post("/jobs", status_code=201, responses=refuses(402, 404, 409, 429, 507))
+async def submit(request: Request, body: SubmitRequest, principal: Submitter, key: KeyDep) -> SubmitReply:
+    """Submit one job, or many of one spec."""
     return await submitted(request, principal, body, key=key, sent=await request.body())
 
 
@@ -83,7 +73,7 @@ async def submitted(
     return await submission.submit(request.app.state.hub, principal, body, remembered=remembered)
 
 
-@router.get("/jobs", tags=["jobs"], summary="List jobs, newest first")
+@router.get("/jobs")
 async def list_jobs(
     principal: SignedIn,
     hub: HubDep,
@@ -104,37 +94,27 @@ async def list_jobs(
     after: Cursor = None,
     limit: Limit = 50,
 ) -> JobPage:
-    wanted = JobFilter(
+    """List jobs, newest first."""
+    filters = JobFilter(
         account_id=account_id,
         group_id=group_id,
-        states=tuple(wanted.value for wanted in state or ()),
+        states=tuple(filters.value for filters in state or ()),
         kind=None if kind is None else kind.value,
         node_id=node_id,
         since_id=None if since_ms is None else make_id("job", since_ms, bytes(10)),
         until_id=None if until_ms is None else make_id("job", until_ms + 1, bytes(10)),
         text=q.strip(),
     )
-    return await jobs.page(hub, principal, wanted=wanted, everybody=everybody, after=after, limit=limit)
+    return await jobs.page(hub, principal, filters=filters, everybody=everybody, after=after, limit=limit)
 
 
-@router.post(
-    "/jobs/preview",
-    tags=["jobs"],
-    summary="Which nodes would take such a job, and why the others would not",
-    responses=refuses(409),
-)
-async def preview(
-    body: Annotated[PreviewRequest, Body(openapi_examples=examples.PREVIEW)], principal: MayRead, hub: HubDep
-) -> PreviewView:
+@router.post("/jobs/preview", responses=refuses(409))
+async def preview(body: PreviewRequest, principal: MayRead, hub: HubDep) -> PreviewView:
+    """Preview which nodes would take such a job, and why the others would not."""
     return await explanations.preview(hub, principal, body)
 
 
-@router.get(
-    "/jobs/{job_id}",
-    tags=["jobs"],
-    summary="One job in full; waits for a change if asked to",
-    responses=refuses(404),
-)
+@router.get("/jobs/{job_id}", responses=refuses(404))
 async def get_job(
     job_id: IdPath,
     principal: SignedIn,
@@ -145,83 +125,59 @@ async def get_job(
         JobState | None, Query(description="The state you know; answered when it differs")
     ] = None,
 ) -> JobDetail:
+    """Get a job in full; can wait for a change."""
     return await jobs.get(hub, principal, job_id, wait_ms=wait_ms, seen=seen)
 
 
-@router.get(
-    "/jobs/{job_id}/result",
-    tags=["jobs"],
-    summary="How a finished job ended, with its result",
-    responses=refuses(404, 409),
-)
+@router.get("/jobs/{job_id}/result", responses=refuses(404, 409))
 async def get_result(job_id: IdPath, principal: SignedIn, hub: HubDep, wait_ms: WaitMs) -> JobResult:
+    """Get the outcome and result of a finished job."""
     return await jobs.result(hub, principal, job_id, wait_ms=wait_ms)
 
 
-@router.get(
-    "/jobs/{job_id}/logs",
-    tags=["jobs"],
-    summary="What the job printed, live by long poll",
-    responses=refuses(404),
-)
+@router.get("/jobs/{job_id}/logs", responses=refuses(404))
 async def get_logs(
     job_id: IdPath, principal: SignedIn, hub: HubDep, *, after: Seq = 0, wait_ms: WaitMs, limit: Limit = 200
 ) -> LogPage:
+    """Get the job's output, live by long poll."""
     await jobs.check_visible(hub, principal, job_id)
     return await logs.page(hub, job_id, after=after, limit=limit, wait_ms=wait_ms)
 
 
-@router.post(
-    "/jobs/{job_id}/cancel",
-    tags=["jobs"],
-    summary="Cancel a job; a finished one stays as it is",
-    responses=refuses(404),
-)
+@router.post("/jobs/{job_id}/cancel", responses=refuses(404))
 async def cancel_job(job_id: IdPath, principal: MaySubmit, hub: HubDep) -> JobView:
+    """Cancel a job; a finished job is left unchanged."""
     return await cancel.cancel(hub, principal, job_id)
 
 
-@router.post(
-    "/jobs/{job_id}/again",
-    status_code=201,
-    tags=["jobs"],
-    summary="Submit the same job once more, as a new one",
-    responses=refuses(402, 404, 409, 429, 507),
-)
-async def run_again(
+@router.post("/jobs/{job_id}/resubmit", status_code=201, responses=refuses(402, 404, 409, 429, 507))
+async def resubmit_job(
     request: Request,
     job_id: IdPath,
     principal: Submitter,
     hub: HubDep,
-    key: RememberedDep,
-    body: Annotated[AgainRequest, Body(openapi_examples=examples.AGAIN)] = _SAME_TERMS,
+    remembered: RememberedDep,
+    body: ResubmitRequest = _SAME_TERMS,
 ) -> SubmitReply:
+    """Resubmit a job as a new one."""
     take_submission(request, principal.account_id)
-    remembered = for_body(key, principal, await request.body())
-    wanted = await resubmit.request_for(hub, principal, job_id, asked=body)
-    return await submission.submit(hub, principal, wanted, remembered=remembered)
+    copy = await resubmit.request_for(hub, principal, job_id, request=body)
+    return await submission.submit(hub, principal, copy, remembered=remembered)
 
 
-@router.get(
-    "/jobs/{job_id}/why",
-    tags=["jobs"],
-    summary="Why the job is in its state, with numbers and what would change it",
-    responses=refuses(404),
-)
+@router.get("/jobs/{job_id}/why", responses=refuses(404))
 async def explain_job(job_id: IdPath, principal: SignedIn, hub: HubDep) -> WhyView:
+    """Explain the job's state, with numbers and what would change it."""
     return await explanations.why(hub, principal, job_id)
 
 
-@router.get(
-    "/jobs/{job_id}/checkpoint",
-    tags=["jobs"],
-    summary="Where an unfinished job goes on from if it has to start again, with the files",
-    responses=refuses(404),
-)
+@router.get("/jobs/{job_id}/checkpoint", responses=refuses(404))
 async def get_checkpoint(job_id: IdPath, principal: SignedIn, hub: HubDep) -> CheckpointDetail:
+    """Get the checkpoint that an unfinished job would resume from, with its files."""
     return await jobs.checkpoint(hub, principal, job_id)
 
 
-@router.get("/queue", tags=["jobs"], summary="What waits and what each node holds")
+@router.get("/queue")
 async def get_queue(principal: SignedIn, hub: HubDep) -> QueueView:
+    """Show the queue and what each node runs."""
     return await queue_view.queue(hub, principal)

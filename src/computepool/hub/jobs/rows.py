@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from sqlalchemy import (
@@ -33,7 +32,7 @@ from computepool.protocol.jobs.filters import JobFilter
 _HELD = [JobState.LEASED.value, JobState.RUNNING.value]
 
 #: To nodes, and for where it may run, a hub job is a job of whoever it is about.
-SHOWN_ACCOUNT = func.coalesce(jobs.c.behalf, jobs.c.account_id).label("shown_account")
+SHOWN_ACCOUNT = func.coalesce(jobs.c.on_behalf_of, jobs.c.account_id).label("shown_account")
 
 
 class QueuedJob(TypedRow, of=(jobs, SHOWN_ACCOUNT)):
@@ -58,7 +57,7 @@ class LeasedJob(TypedRow, of=(jobs, SHOWN_ACCOUNT)):
     attempt_no: int
     account_id: str
     shown_account: str
-    errand: str | None
+    hub_job: str | None
     group_id: str | None
     spec_digest: str
     payload: str | None
@@ -118,8 +117,8 @@ class JobRow(TypedRow, of=jobs):
     results: int
     avoid_owners: str
     verdict: str | None
-    errand: str | None
-    behalf: str | None
+    hub_job: str | None
+    on_behalf_of: str | None
     taken_back: int | None
     checkpoint_no: int | None
     pinned: str
@@ -145,8 +144,8 @@ def insert_spec(tx: Tx, *, digest: str, body: str, account_id: str) -> None:
 
 
 def get_specs(connection: Connection, digests: Iterable[str]) -> dict[str, str]:
-    wanted = dialect.among(connection, specs.c.digest, digests)
-    rows = connection.execute(select(specs.c.digest, specs.c.body).where(wanted))
+    matching = dialect.among(connection, specs.c.digest, digests)
+    rows = connection.execute(select(specs.c.digest, specs.c.body).where(matching))
     return {row.digest: row.body for row in rows}
 
 
@@ -162,7 +161,7 @@ def insert_jobs(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def count_open(connection: Connection, account_id: str) -> int:
-    statement = select(func.count()).where(IS_OPEN, jobs.c.account_id == account_id, jobs.c.errand.is_(None))
+    statement = select(func.count()).where(IS_OPEN, jobs.c.account_id == account_id, jobs.c.hub_job.is_(None))
     return connection.execute(statement).scalar_one()
 
 
@@ -179,10 +178,10 @@ def count_states(connection: Connection) -> dict[str, int]:
 
 
 def get_job(connection: Connection, job_id: str) -> JobRow | None:
-    return JobRow.first(connection.execute(_JOB, {"job": job_id}))
+    return JobRow.one(_JOB.first(connection, job=job_id))
 
 
-_JOB = JobRow.select().where(jobs.c.id == bindparam("job"))
+_JOB = Prepared(JobRow.select().where(jobs.c.id == bindparam("job")))
 
 
 def get_job_full(connection: Connection, job_id: str) -> FullJobRow | None:
@@ -190,70 +189,72 @@ def get_job_full(connection: Connection, job_id: str) -> FullJobRow | None:
 
 
 def get_jobs(connection: Connection, job_ids: Sequence[str]) -> list[JobRow]:
-    wanted = dialect.among(connection, jobs.c.id, job_ids)
-    return JobRow.all(connection.execute(JobRow.select().where(wanted)))
+    matching = dialect.among(connection, jobs.c.id, job_ids)
+    return JobRow.all(connection.execute(JobRow.select().where(matching)))
 
 
 def lock_jobs(tx: Tx, job_ids: Iterable[str]) -> dict[str, JobRow]:
     """Rows by id, locked in sorted order, so that two transactions never wait for each other in a circle."""
-    statement = _lock_jobs(tx.connection.dialect.name)
-    rows = tx.connection.execute(statement, dialect.ids(tx.connection, set(job_ids)))
+    rows = _LOCK.rows(tx.connection, **dialect.ids(tx.connection, set(job_ids)))
     return {row.id: row for row in JobRow.all(rows)}
 
 
 # The statements of a job's ordinary life are built once: building one takes longer than running it.
 
 
-@cache
-def _lock_jobs(name: str) -> Select[Any]:
-    wanted = JobRow.select().where(dialect.among_ids(name, jobs.c.id)).order_by(jobs.c.id)
-    return dialect.for_update(name, wanted)
+def _lock_jobs(connection: Connection) -> Select[Any]:
+    name = connection.dialect.name
+    matching = JobRow.select().where(dialect.among_ids(name, jobs.c.id)).order_by(jobs.c.id)
+    return dialect.for_update(name, matching)
 
 
-def _matching(wanted: JobFilter) -> list[ColumnElement[bool]]:
+_LOCK = Prepared(_lock_jobs)
+
+
+def _matching(filters: JobFilter) -> list[ColumnElement[bool]]:
     """What no index says."""
     found: list[ColumnElement[bool]] = []
-    if wanted.states:
-        found.append(jobs.c.state.in_(wanted.states))
-    if wanted.kind is not None:
-        found.append(jobs.c.kind == wanted.kind)
-    if wanted.node_id is not None:
-        found.append(jobs.c.node_id == wanted.node_id)
-    if wanted.text:
-        words = [jobs.c[name].icontains(wanted.text, autoescape=True) for name in ("name", "key")]
-        found.append(or_(*words, jobs.c.id == wanted.text))
+    if filters.states:
+        found.append(jobs.c.state.in_(filters.states))
+    if filters.kind is not None:
+        found.append(jobs.c.kind == filters.kind)
+    if filters.node_id is not None:
+        found.append(jobs.c.node_id == filters.node_id)
+    if filters.text:
+        words = [jobs.c[name].icontains(filters.text, autoescape=True) for name in ("name", "key")]
+        found.append(or_(*words, jobs.c.id == filters.text))
     return found
 
 
-def is_search(wanted: JobFilter) -> bool:
+def is_search(filters: JobFilter) -> bool:
     """Whether rows have to be looked at that may not be wanted."""
-    return bool(_matching(wanted))
+    return bool(_matching(filters))
 
 
-def _in_hand(connection: Connection, wanted: JobFilter, *, most: int) -> list[Any]:
+def _in_hand(connection: Connection, filters: JobFilter, *, most: int) -> list[Any]:
     """What nodes have now is little, and an index has it: it is found however many newer jobs wait."""
-    if not wanted.states or not set(wanted.states).issubset(_HELD):
+    if not filters.states or not set(filters.states).issubset(_HELD):
         return []
-    held = select(jobs.c.id).where(IS_OPEN, jobs.c.state.in_(wanted.states)).limit(most + 1)
+    held = select(jobs.c.id).where(IS_OPEN, jobs.c.state.in_(filters.states)).limit(most + 1)
     ids = connection.execute(held).scalars().all()
     return [dialect.among(connection, jobs.c.id, ids)] if len(ids) <= most else []
 
 
 def list_jobs(
-    connection: Connection, wanted: JobFilter, *, before: str | None, limit: int, window: int
+    connection: Connection, filters: JobFilter, *, before: str | None, limit: int, window: int
 ) -> tuple[list[JobRow], str | None]:
     """Newest first, of the next `window` jobs of the account or group; and where to go on, if there is more.
 
     Hub jobs are the hub's own affair.
     """
-    led: list[Any] = [jobs.c.errand.is_(None)]
-    led += [] if wanted.account_id is None else [jobs.c.account_id == wanted.account_id]
-    led += [] if wanted.group_id is None else [jobs.c.group_id == wanted.group_id]
+    led: list[Any] = [jobs.c.hub_job.is_(None)]
+    led += [] if filters.account_id is None else [jobs.c.account_id == filters.account_id]
+    led += [] if filters.group_id is None else [jobs.c.group_id == filters.group_id]
     led += [] if before is None else [jobs.c.id < before]
-    led += [] if wanted.since_id is None else [jobs.c.id >= wanted.since_id]
-    led += [] if wanted.until_id is None else [jobs.c.id < wanted.until_id]
-    led += _in_hand(connection, wanted, most=window)
-    newest, matching = jobs.c.id.desc(), _matching(wanted)
+    led += [] if filters.since_id is None else [jobs.c.id >= filters.since_id]
+    led += [] if filters.until_id is None else [jobs.c.id < filters.until_id]
+    led += _in_hand(connection, filters, most=window)
+    newest, matching = jobs.c.id.desc(), _matching(filters)
     last: str | None = None
     if matching:
         # Where to stop, whatever is found until there.
@@ -342,20 +343,19 @@ def get_queued(connection: Connection, job_ids: Sequence[str]) -> list[QueuedJob
 
 def lease_jobs(tx: Tx, job_ids: Sequence[str]) -> dict[str, LeasedJob]:
     """Queued → leased for those still queued and not being taken by another hub; the losers are absent."""
-    statement = _lease_jobs(tx.connection.dialect.name)
-    rows = tx.connection.execute(statement, dialect.ids(tx.connection, job_ids))
+    rows = _LEASE.rows(tx.connection, **dialect.ids(tx.connection, job_ids))
     return {row.id: row for row in LeasedJob.all(rows)}
 
 
-@cache
-def _lease_jobs(name: str) -> ReturningUpdate[*tuple[Any, ...]]:
+def _lease_jobs(connection: Connection) -> ReturningUpdate[*tuple[Any, ...]]:
+    name = connection.dialect.name
     queued = jobs.c.state == JobState.QUEUED.value
-    wanted = select(jobs.c.id).where(
+    matching = select(jobs.c.id).where(
         dialect.among_ids(name, jobs.c.id), queued, jobs.c.deps_pending == 0, jobs.c.comparing.is_(None)
     )
     return (
         update(jobs)
-        .where(jobs.c.id.in_(dialect.skip_locked(name, wanted)), queued)
+        .where(jobs.c.id.in_(dialect.skip_locked(name, matching)), queued)
         .values(
             state=JobState.LEASED.value,
             reason=Reason.PLACED.value,
@@ -364,6 +364,8 @@ def _lease_jobs(name: str) -> ReturningUpdate[*tuple[Any, ...]]:
         .returning(*LeasedJob.columns.values())
     )
 
+
+_LEASE = Prepared(_lease_jobs)
 
 #: How long a job may wait in the queue, each time anew.
 TTL_MS = func.coalesce(jobs.c.ttl_ms, jobs.c.expires_at_ms - jobs.c.created_at_ms)
@@ -377,7 +379,7 @@ def requeue(tx: Tx, job_id: str, *, attempt_no: int, waits_on: bool = False, **c
     """Back to the queue, unless the job moved on since `attempt_no`. `waits_on`: it never stopped waiting, and has no
     more time for it than before; nor has a hub job, which is of use until then."""
     if not waits_on:
-        ends_ms = case((jobs.c.errand.is_(None), TTL_MS + tx.now_ms), else_=jobs.c.expires_at_ms)
+        ends_ms = case((jobs.c.hub_job.is_(None), TTL_MS + tx.now_ms), else_=jobs.c.expires_at_ms)
         changes |= {"ttl_ms": TTL_MS, "expires_at_ms": ends_ms}
     statement = (
         update(jobs)

@@ -41,9 +41,9 @@ class SpecCache:
         return self._known.get(digest)
 
     async def load(self, digests: Iterable[str]) -> dict[str, KnownSpec]:
-        wanted = set(digests)
-        found = {digest: self._known[digest] for digest in wanted if digest in self._known}
-        missing = wanted - found.keys()
+        requested = set(digests)
+        found = {digest: self._known[digest] for digest in requested if digest in self._known}
+        missing = requested - found.keys()
         if missing:
             bodies = await self._store.read(lambda connection: job_rows.get_specs(connection, missing))
             for digest, body in bodies.items():

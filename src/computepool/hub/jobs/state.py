@@ -1,4 +1,4 @@
-"""What the hub remembers of jobs: their specs, those that wait, and what accounts and attempts use."""
+"""The hub's memory of jobs: their specs, those that wait, and what accounts and attempts use."""
 
 from __future__ import annotations
 

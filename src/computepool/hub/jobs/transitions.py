@@ -112,7 +112,7 @@ def finish(
     holds.release(tx, job)
     checkpoints.drop(tx, job)
     effects.finished.append(job.id)
-    if job.errand is not None:
+    if job.hub_job is not None:
         effects.hub_jobs.append(job.id)
     _end_attempts(tx, job, effects)
     _end_comparison(tx, job, effects)

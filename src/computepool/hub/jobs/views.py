@@ -100,7 +100,9 @@ _TIED = "done, but not confirmed: another owner's node came to another result, a
 _HELD = "; it is checked when one can, and its pay is held until then"
 
 
-def _status(row: JobRow, state: JobState, reason: Reason, *, node: str | None) -> str:
+def status(row: JobRow, *, node: str | None) -> str:
+    """One sentence for people."""
+    state, reason = JobState(row.state), Reason(row.reason)
     if row.verdict == REFUTED:
         return wrong_sentence(row.taken_back or 0)
     if row.verdict == "alone" and state is JobState.SUCCEEDED:
@@ -112,49 +114,20 @@ def _status(row: JobRow, state: JobState, reason: Reason, *, node: str | None) -
     return sentence(state, reason, node=node, code=row.exit_code, tries=row.attempt_no)
 
 
-def status(row: JobRow, *, node: str | None) -> str:
-    """One sentence for people."""
-    return _status(row, JobState(row.state), Reason(row.reason), node=node)
-
-
 def job_view(row: JobRow, *, node_name: str | None, principal: Principal | None) -> JobView:
-    return JobView(**_job_fields(row, node_name=node_name, principal=principal))
+    return JobView.from_attributes(row, **_job_fields(row, node_name=node_name, principal=principal))
 
 
 def _job_fields(row: JobRow, *, node_name: str | None, principal: Principal | None) -> dict[str, Any]:
-    state, reason = JobState(row.state), Reason(row.reason)
+    """What the row does not say itself, or in other words."""
     return {
-        "id": row.id,
-        "name": row.name,
-        "kind": JobKind(row.kind),
-        "state": state,
-        "reason": reason,
-        "status": _status(row, state, reason, node=node_name),
-        "account_id": row.account_id,
-        "group_id": row.group_id,
-        "key": row.key,
-        "item": row.item,
-        "priority": row.priority,
-        "retries": row.retries,
-        "node_id": row.node_id,
+        "status": status(row, node=node_name),
         "node_name": node_name,
-        "created_at_ms": row.created_at_ms,
-        "queued_at_ms": row.queued_at_ms,
-        "started_at_ms": row.started_at_ms,
-        "finished_at_ms": row.finished_at_ms,
-        "exit_code": row.exit_code,
-        "error": row.error,
-        "progress": row.progress,
         "attempts": row.attempt_no,
-        "can_cancel": state not in TERMINAL and may_manage(principal, row.account_id),
-        "can_again": row.errand is None and _may_submit(principal, row.account_id),
+        "can_cancel": JobState(row.state) not in TERMINAL and may_manage(principal, row.account_id),
+        "can_resubmit": row.hub_job is None and _may_submit(principal, row.account_id),
         "max_price": row.ceiling,
-        "hold": row.hold,
-        "charge": row.charge,
-        "verify": row.verify,
         "compare": str(comparison.wish_of(row)),
-        "verdict": row.verdict,
-        "taken_back": row.taken_back,
     }
 
 
@@ -180,49 +153,27 @@ def job_detail(
 ) -> JobDetail:
     names = {attempt.node_id: attempt.node_name for attempt in attempts}
     fields = _job_fields(row, node_name=names.get(row.node_id or ""), principal=principal)
-    return JobDetail(
+    return JobDetail.from_attributes(
+        row,
         **fields,
         spec=spec,
         after=list(after),
         tries=[attempt_view(attempt) for attempt in attempts],
         outputs=output_files(outputs),
-        corrected=None if corrected is None else _corrected(*corrected),
+        corrected=None
+        if corrected is None
+        else CorrectedResult.from_attributes(corrected[0], outputs=output_files(corrected[1])),
         checkpoint=checkpoint,
-        dropped_at_ms=row.dropped_at_ms,
-        pinned=row.pinned,
-        moves=row.moves,
-    )
-
-
-def _corrected(row: FullJobRow, outputs: Sequence[OutputRow]) -> CorrectedResult:
-    return CorrectedResult(
-        result=row.result, result_artifact=row.result_artifact, outputs=output_files(outputs)
     )
 
 
 def attempt_view(row: NamedAttempt) -> AttemptView:
-    return AttemptView(
-        id=row.id,
-        number=row.number,
-        node_id=row.node_id,
-        node_name=row.node_name,
-        state=row.state,
-        reason=row.reason,
-        leased_at_ms=row.leased_at_ms,
-        started_at_ms=row.started_at_ms,
-        finished_at_ms=row.finished_at_ms,
-        exit_code=row.exit_code,
-        error=row.error,
-        usage=None if row.usage is None else Usage.model_validate_json(row.usage),
-        price=row.price,
-        billed_ms=row.billed_ms,
-        charge=row.charge,
-        resumed=row.resumed_no,
-    )
+    usage = None if row.usage is None else Usage.model_validate_json(row.usage)
+    return AttemptView.from_attributes(row, usage=usage, resumed=row.resumed_no)
 
 
 def output_files(rows: Sequence[OutputRow]) -> list[OutputFile]:
-    return [OutputFile(name=row.name, digest=row.digest, size=row.size) for row in rows]
+    return [OutputFile.from_attributes(row) for row in rows]
 
 
 def is_dropped(row: JobRow | ResultRow) -> bool:
@@ -234,21 +185,12 @@ def is_dropped(row: JobRow | ResultRow) -> bool:
 def job_result(
     row: FullJobRow | ResultRow, *, seq: int, outputs: Mapping[str, Sequence[OutputRow]]
 ) -> JobResult:
-    return JobResult(
+    return JobResult.from_attributes(
+        row,
         seq=seq,
         job_id=row.id,
-        key=row.key,
-        item=row.item,
-        state=JobState(row.state),
-        reason=Reason(row.reason),
-        exit_code=row.exit_code,
-        error=row.error,
-        result=row.result,
-        result_artifact=row.result_artifact,
         dropped=is_dropped(row),
         outputs=output_files(outputs.get(row.id, ())),
-        bundled=row.bundled,
-        carried=row.carried,
         ran_ms=None
         if row.started_at_ms is None or row.finished_at_ms is None
         else max(0, row.finished_at_ms - row.started_at_ms),

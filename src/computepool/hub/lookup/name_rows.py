@@ -20,26 +20,26 @@ def of(
     whose: str | None,
 ) -> dict[str, str]:
     """Of accounts, jobs and groups only those of this account; None: anybody's. Nodes are everybody's to see."""
-    found = _named(connection, _TABLES["nodes"], nodes)
+    found = _names_of(connection, _TABLES["nodes"], nodes)
     if whose is None:
-        found |= _named(connection, _TABLES["accounts"], accounts)
+        found |= _names_of(connection, _TABLES["accounts"], accounts)
     elif whose in accounts:
-        found |= _named(connection, _TABLES["accounts"], [whose])
+        found |= _names_of(connection, _TABLES["accounts"], [whose])
     for name, ids in (("jobs", jobs), ("groups", groups)):
-        found |= _named(connection, _TABLES[name], ids, whose=whose)
+        found |= _names_of(connection, _TABLES[name], ids, whose=whose)
     return found
 
 
 _TABLES = {"accounts": accounts, "nodes": nodes, "jobs": jobs, "groups": groups}
 
 
-def _named(
+def _names_of(
     connection: Connection, table: Table, ids: Iterable[str], *, whose: str | None = None
 ) -> dict[str, str]:
-    wanted = sorted(set(ids))
-    if not wanted:
+    requested = sorted(set(ids))
+    if not requested:
         return {}
-    statement = select(table.c.id, table.c.name).where(dialect.among(connection, table.c.id, wanted))
+    statement = select(table.c.id, table.c.name).where(dialect.among(connection, table.c.id, requested))
     if whose is not None:
         statement = statement.where(table.c.account_id == whose)
     return {row.id: row.name for row in connection.execute(statement)}

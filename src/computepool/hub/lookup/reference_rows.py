@@ -30,12 +30,12 @@ def by_id(
 ) -> list[FoundReference]:
     """The one that has this id; else those whose ids begin so, with or without `job_`. None: whosever."""
     table = TABLES[kind]
-    exact = _found(connection, _visible(kind, whose).where(table.c.id == word))
+    exact = _find(connection, _visible(kind, whose).where(table.c.id == word))
     bounds = id_range(PREFIXES[kind], word)
     if exact or bounds is None:
         return exact
     begin = _visible(kind, whose).where(table.c.id.between(*bounds))
-    return _found(connection, begin.order_by(table.c.id.desc()).limit(limit))
+    return _find(connection, begin.order_by(table.c.id.desc()).limit(limit))
 
 
 def newest(connection: Connection, kind: str, *, account_id: str) -> list[FoundReference]:
@@ -44,7 +44,7 @@ def newest(connection: Connection, kind: str, *, account_id: str) -> list[FoundR
     statement = _own(kind, account_id)
     if kind == "job":
         statement = statement.where(~exists().where(child_jobs.c.job_id == table.c.id))
-    return _found(connection, statement.order_by(table.c.id.desc()).limit(1))
+    return _find(connection, statement.order_by(table.c.id.desc()).limit(1))
 
 
 def by_name(
@@ -56,14 +56,14 @@ def by_name(
     called = near.c.name == word
     if kind == "job":
         called = or_(called, near.c.key == word)
-    return _found(connection, select(near).where(called).order_by(near.c.id.desc()).limit(limit))
+    return _find(connection, select(near).where(called).order_by(near.c.id.desc()).limit(limit))
 
 
 def account_named(connection: Connection, name: str) -> list[FoundReference]:
-    return _found(connection, _columns("account").where(accounts.c.name == name))
+    return _find(connection, _columns("account").where(accounts.c.name == name))
 
 
-def _found(connection: Connection, statement: Select[Any]) -> list[FoundReference]:
+def _find(connection: Connection, statement: Select[Any]) -> list[FoundReference]:
     return [FoundReference(**row._mapping) for row in connection.execute(statement)]
 
 
@@ -85,4 +85,4 @@ def _columns(kind: str) -> Select[Any]:
     if kind != "job":
         return select(table.c.id, table.c.name)
     # Hub jobs are the hub's own affair.
-    return select(jobs.c.id, jobs.c.name, jobs.c.key, jobs.c.state).where(jobs.c.errand.is_(None))
+    return select(jobs.c.id, jobs.c.name, jobs.c.key, jobs.c.state).where(jobs.c.hub_job.is_(None))

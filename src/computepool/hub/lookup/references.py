@@ -52,11 +52,11 @@ def _look(
     if len(found) == 1 and found[0].id == word:
         return found
     known = {row.id for row in found}
-    named = _named(hub, connection, principal, kind=kind, word=word)
+    named = _find_by_name(hub, connection, principal, kind=kind, word=word)
     return [*found, *(row for row in named if row.id not in known)]
 
 
-def _named(
+def _find_by_name(
     hub: Hub, connection: Connection, principal: Principal, *, kind: ReferenceKind, word: str
 ) -> list[rows.FoundReference]:
     own = principal.account_id

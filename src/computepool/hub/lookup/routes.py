@@ -12,15 +12,10 @@ from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.lookup import references
 from computepool.protocol.references import Reference, ReferenceKind
 
-router = guarded()
+router = guarded(tags=["jobs"])
 
 
-@router.get(
-    "/find",
-    tags=["jobs"],
-    summary="What is meant by the beginning of an id, a name, or `last`",
-    responses=refuses(404, 409),
-)
+@router.get("/find", responses=refuses(404, 409))
 async def find(
     principal: SignedIn,
     hub: HubDep,
@@ -28,4 +23,5 @@ async def find(
     kind: ReferenceKind,
     word: Annotated[Words, Query(min_length=1, description="An id, its beginning, a name, or `last`")],
 ) -> Reference:
+    """Resolve an ID prefix, a name, or `last`."""
     return await references.find(hub, principal, kind=kind, word=word)

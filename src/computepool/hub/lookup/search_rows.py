@@ -28,46 +28,45 @@ class SearchPage:
     rows: Sequence[EventRow] = ()
     seen: int | None = None  #: the last one that was looked at: go on there; None: there is nothing further
     seen_ms: int | None = None  #: its time
-    upto: int | None = (
-        None  #: there is nothing further: up to here, rows that are not wanted were looked at, too
-    )
+    #: there is nothing further: up to here, rows that are not wanted were looked at, too
+    upto: int | None = None
 
 
-def is_search(wanted: EventFilter) -> bool:
+def is_search(filters: EventFilter) -> bool:
     """Whether rows have to be looked at that may not be wanted."""
-    return bool(_matching(wanted))
+    return bool(_matching(filters))
 
 
 def search_events(
-    connection: Connection, wanted: EventFilter, *, before: int, limit: int, window: int
+    connection: Connection, filters: EventFilter, *, before: int, limit: int, window: int
 ) -> SearchPage:
     """Of the next `window` older events that the leading index has, `limit` at most; newest first."""
-    found = _look(connection, wanted, events.c.seq < before, order=(limit, window, True))
-    past = wanted.since_ms is not None and found.seen_ms is not None
-    if past and found.seen_ms < wanted.since_ms - _SKEW_MS:  # type: ignore[operator]
+    found = _look(connection, filters, events.c.seq < before, order=(limit, window, True))
+    past = filters.since_ms is not None and found.seen_ms is not None
+    if past and found.seen_ms < filters.since_ms - _SKEW_MS:  # type: ignore[operator]
         return SearchPage(found.rows)
     return found
 
 
 def growing_events(
-    connection: Connection, wanted: EventFilter, *, after: int, limit: int, window: int
+    connection: Connection, filters: EventFilter, *, after: int, limit: int, window: int
 ) -> SearchPage:
     """Of the next `window` younger ones; oldest first."""
     # Asked for before they are looked at: what is committed meanwhile is looked at next time.
-    upto = event_rows.last_event(connection) if is_search(wanted) else None
-    found = _look(connection, wanted, events.c.seq > after, order=(limit, window, False))
+    upto = event_rows.last_event(connection) if is_search(filters) else None
+    found = _look(connection, filters, events.c.seq > after, order=(limit, window, False))
     return found if found.seen is not None else replace(found, upto=upto)
 
 
 def _look(
-    connection: Connection, wanted: EventFilter, begin: ColumnElement[bool], *, order: tuple[int, int, bool]
+    connection: Connection, filters: EventFilter, begin: ColumnElement[bool], *, order: tuple[int, int, bool]
 ) -> SearchPage:
     limit, window, newest = order
-    if wanted.is_foreign():
+    if filters.is_foreign():
         return SearchPage()
-    led = _led(connection, wanted)
+    led = _find_by_index(connection, filters)
     by = events.c.seq.desc() if newest else events.c.seq
-    matching = _matching(wanted)
+    matching = _matching(filters)
     last = None
     if matching:
         # Where to stop, whatever is found until there: read from the index alone.
@@ -97,14 +96,14 @@ def number_at(connection: Connection, at_ms: int) -> int:
     return low
 
 
-def _led(connection: Connection, wanted: EventFilter) -> list[Any]:
+def _find_by_index(connection: Connection, filters: EventFilter) -> list[Any]:
     """What an index finds."""
-    leading = wanted.leading()
+    leading = filters.leading()
     found: list[Any] = [events.c[name] == value for name, value in leading.items()]
     found += [IS_IN_GROUP] if "group_id" in leading else []
-    if leading or not wanted.action or not is_deed(wanted.action):
+    if leading or not filters.action or not is_deed(filters.action):
         return found
-    named = [name for name in deeds(connection) if name.startswith(wanted.action)]
+    named = [name for name in deeds(connection) if name.startswith(filters.action)]
     return [HAS_NO_JOB, events.c.action.in_(named)]
 
 
@@ -123,21 +122,21 @@ def is_deed(action: str) -> bool:
     return not any(family.startswith(action) or action.startswith(family) for family in OF_JOBS)
 
 
-def _matching(wanted: EventFilter) -> list[ColumnElement[bool]]:
+def _matching(filters: EventFilter) -> list[ColumnElement[bool]]:
     found: list[ColumnElement[bool]] = []
-    if wanted.action:
-        found.append(events.c.action.startswith(wanted.action, autoescape=True))
-    if wanted.actor is not None:
-        found.append(events.c.actor == wanted.actor)
-    if wanted.since_ms is not None:
-        found.append(events.c.at_ms >= wanted.since_ms)
-    if wanted.until_ms is not None:
-        found.append(events.c.at_ms <= wanted.until_ms)
-    if wanted.text:
-        words = [events.c[name].icontains(wanted.text, autoescape=True) for name in _TEXTS]
+    if filters.action:
+        found.append(events.c.action.startswith(filters.action, autoescape=True))
+    if filters.actor is not None:
+        found.append(events.c.actor == filters.actor)
+    if filters.since_ms is not None:
+        found.append(events.c.at_ms >= filters.since_ms)
+    if filters.until_ms is not None:
+        found.append(events.c.at_ms <= filters.until_ms)
+    if filters.text:
+        words = [events.c[name].icontains(filters.text, autoescape=True) for name in _TEXTS]
         # As JSON writes it.
-        words.append(events.c.data.icontains(json.dumps(wanted.text)[1:-1], autoescape=True))
-        names = [events.c[name] == wanted.text for name in _IDS]
+        words.append(events.c.data.icontains(json.dumps(filters.text)[1:-1], autoescape=True))
+        names = [events.c[name] == filters.text for name in _IDS]
         found.append(or_(*words, *names))
     return found
 

@@ -24,7 +24,7 @@ async def run(hub: Hub, dispatcher: Dispatcher) -> None:
         hub.jobs.queue.changed.clear()
         if not await guarded("dispatch", dispatcher.rounds, health=hub.observability.loop_health):
             await pause_after_failure()
-            hub.jobs.queue.kick()
+            hub.jobs.queue.wake()
 
 
 async def follow(others: OtherHubs) -> None:

@@ -42,7 +42,7 @@ def duties(hub: Hub) -> list[Coroutine[Any, Any, None]]:
 
     async def price() -> None:
         await spot_prices.tick(hub)
-        hub.jobs.queue.kick()  # who waited for another price may start now
+        hub.jobs.queue.wake()  # who waited for another price may start now
 
     async def measure() -> None:
         hardware_service.ask_due(hub)
@@ -55,7 +55,7 @@ def duties(hub: Hub) -> list[Coroutine[Any, Any, None]]:
 
     repeat = partial(every, health=hub.observability.loop_health)
     return [
-        _tell(hub),
+        _notify(hub),
         repeat(settings.tick_s, "market", price),
         repeat(settings.mature_s, "mature", mature),
         repeat(settings.probe_round_s, "probes", partial(probes.send_due, hub)),
@@ -97,7 +97,7 @@ class Sweep:
         await unconfirmed.accept(self._hub)
 
 
-async def _tell(hub: Hub) -> None:
+async def _notify(hub: Hub) -> None:
     async with deliveries.Courier(hub) as courier:
         await every(
             hub.settings.webhook_round_s, "webhooks", courier.round, health=hub.observability.loop_health

@@ -19,7 +19,9 @@ from computepool.hub.db.crashpoints import crash_point
 from computepool.hub.db.money_tables import balances, transfers
 from computepool.hub.db.session import Commit, Tx
 
-_LAST = select(transfers.c.seq, transfers.c.hash, transfers.c.at_ms).order_by(transfers.c.seq.desc()).limit(1)
+_LAST = Prepared(
+    select(transfers.c.seq, transfers.c.hash, transfers.c.at_ms).order_by(transfers.c.seq.desc()).limit(1)
+)
 _INSERT = Prepared(transfers.insert())
 _OPEN = Prepared(lambda connection: dialect.insert_ignore(connection, balances))
 _CHANGE = Prepared(
@@ -27,7 +29,7 @@ _CHANGE = Prepared(
     .where(balances.c.account == bindparam("name"))
     .values(balance=balances.c.balance + bindparam("delta"))
 )
-_BALANCE = select(balances.c.balance).where(balances.c.account == bindparam("name"))
+_BALANCE = Prepared(select(balances.c.balance).where(balances.c.account == bindparam("name")))
 
 
 def post(tx: Tx, key: str, legs: Sequence[Leg], *, job_id: str | None = None, ref: str | None = None) -> None:
@@ -51,7 +53,8 @@ def post(tx: Tx, key: str, legs: Sequence[Leg], *, job_id: str | None = None, re
 
 def balance_of(connection: Connection, account: str) -> int:
     """As the last commit left it."""
-    return connection.execute(_BALANCE, {"name": account}).scalar() or 0
+    found = _BALANCE.first(connection, name=account)
+    return 0 if found is None else int(found[0])
 
 
 def balance(tx: Tx, account: str) -> int:
@@ -66,10 +69,9 @@ def write(tx: Tx, _commit: Commit) -> None:
         return
     _change_balances(connection, tx.balances)
     crash_point("in_booking")
-    last = connection.execute(_LAST).first()
-    seq, previous = (last.seq, last.hash) if last is not None else (0, ledger.GENESIS)
+    seq, previous, last_ms = _LAST.first(connection) or (0, ledger.GENESIS, now_ms)
     # Another hub's clock may be ahead of this one's; the ledger's time never goes back.
-    at_ms = max(now_ms, last.at_ms) if last is not None else now_ms
+    at_ms = max(now_ms, last_ms)
     for row in tx.transfers:
         seq += 1
         row["seq"], row["at_ms"] = seq, at_ms

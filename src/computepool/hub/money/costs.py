@@ -1,4 +1,4 @@
-"""Why a job cost what it cost, and why a node's owner was paid what they were paid."""
+"""Explanations of a job's cost, and of what a node's owner was paid."""
 
 from __future__ import annotations
 
@@ -119,9 +119,9 @@ def _to_submitter(facts: Facts, *, now_ms: int, yours: bool) -> CostView:
             parts=[part.bill for part in facts.parts],
             yours=yours,
         )
-        more = _unpaid(len(facts.attempts) - len(facts.paid)) + _wrong(job, "came")
+        more = _unpaid(len(facts.attempts) - len(facts.paid)) + _returned(job, "came")
         own |= {"refund": job.hold - (job.charge or 0), "total": job.charge, "runs": len(facts.runs)}
-        return _billed(facts, first, sentence + more, **own)
+        return _billed_view(facts, first, sentence + more, **own)
     if JobState(job.state) in TERMINAL:
         back = f"; the {format_credits(job.hold)} credits set aside came back" if job.hold else ""
         sentence = f"The job {_ENDED[JobState(job.state)]}it cost nothing{back}."
@@ -143,9 +143,14 @@ def _if_done(facts: Facts, now_ms: int) -> int | None:
     return min(facts.job.hold, charge_of(run.price, ran_ms))
 
 
-def _wrong(job: JobRow, moved: str) -> str:
+def _returned(job: JobRow, moved: str) -> str:
     """Pay and fee are taken back together, or neither."""
-    return f" The result was proven wrong afterwards, and all of it {moved} back." if job.taken_back else ""
+    if not job.taken_back:
+        return ""
+    if job.verdict == "refuted":
+        return f" The result was proven wrong afterwards, and all of it {moved} back."
+    back = format_credits(job.taken_back)
+    return f" Another owner's node confirmed the result in far less time, and {back} of it {moved} back."
 
 
 def _so_far(facts: Facts) -> str:
@@ -177,8 +182,8 @@ _ENDED = {
 
 def _to_owner(facts: Facts, account_id: str) -> CostView:
     if mine := facts.paid_to(account_id):
-        said = " ".join(bills.paid_sentence(paid.bill, part=paid.part) for paid in mine)
-        return _billed(facts, mine[0], said + _wrong(facts.job, "went"), role="owner")
+        paid_sentences = " ".join(bills.paid_sentence(paid.bill, part=paid.part) for paid in mine)
+        return _billed_view(facts, mine[0], paid_sentences + _returned(facts.job, "went"), role="owner")
     tried = [attempt for attempt in facts.attempts if attempt.owner_id == account_id][-1]
     settled = JobState(facts.job.state) in TERMINAL
     if tried.state in ("leased", "running"):
@@ -191,7 +196,7 @@ def _to_owner(facts: Facts, account_id: str) -> CostView:
     return _view(facts, sentence, settled=settled, role="owner", attempt_id=tried.id, price=tried.price)
 
 
-def _billed(facts: Facts, paid: Paid, sentence: str, **more: Any) -> CostView:
+def _billed_view(facts: Facts, paid: Paid, sentence: str, **more: Any) -> CostView:
     bill = paid.bill
     table, zone = bill.table, bill.zone
     return _view(
@@ -215,7 +220,7 @@ def _billed(facts: Facts, paid: Paid, sentence: str, **more: Any) -> CostView:
         fee_ppm=table.fee_ppm,
         fee=bill.fee,
         pay=bill.pay,
-        lines=[CostLine(label=line.label, amount=line.amount, text=line.text) for line in bills.lines(bill)],
+        lines=[CostLine.from_attributes(line) for line in bills.lines(bill)],
         **more,
     )
 

@@ -48,7 +48,7 @@ async def show(hub: Hub, principal: Principal, account_id: str | None) -> Credit
         return (
             ledger_rows.get_balances(connection, owner),
             ledger_rows.next_earned(connection, owner, after=matured),
-            owner in _tenured(connection, [owner], hub.now_ms()),
+            owner in _tenured_owners(connection, [owner], hub.now_ms()),
             ledger_rows.unconfirmed(connection, owner),
         )
 
@@ -88,7 +88,7 @@ async def top_up(hub: Hub, admin: Principal, request: TopUpRequest, *, remembere
             return give(tx, snapshot, request, actor=admin.account_id, top_up_id=top_up_id)
         account = _recipient(tx, request)
         _check_room(tx, account.id, request)
-        shown = _given(tx, account, request, top_up_id=top_up_id)
+        shown = _give(tx, account, request, top_up_id=top_up_id)
         text = request.model_dump_json()
         approval_id = approval_requests.ask(
             tx, snapshot.clock, admin, kind=approval_requests.TOP_UP, request=text
@@ -106,7 +106,7 @@ def give(tx: Tx, snapshot: Snapshot, request: TopUpRequest, *, actor: str, top_u
     booking.post(tx, f"topup:{top_up_id}", legs, ref=request.note)
     data = {"amount": request.amount, "source": request.source}
     tx.emit(actor=actor, action="credits.given", account_id=account.id, data=json.dumps(data))
-    return _given(tx, account, request, top_up_id=top_up_id)
+    return _give(tx, account, request, top_up_id=top_up_id)
 
 
 def _recipient(tx: Tx, request: TopUpRequest) -> AccountRow:
@@ -119,7 +119,7 @@ def _recipient(tx: Tx, request: TopUpRequest) -> AccountRow:
     return account
 
 
-def _given(tx: Tx, account: AccountRow, request: TopUpRequest, *, top_up_id: str) -> TopUpReply:
+def _give(tx: Tx, account: AccountRow, request: TopUpRequest, *, top_up_id: str) -> TopUpReply:
     return TopUpReply(
         id=top_up_id,
         account_id=account.id,
@@ -136,15 +136,15 @@ def _check_room(tx: Tx, account_id: str, request: TopUpRequest) -> None:
     has = booking.balance(tx, ledger.user(account_id))
     brought_in = -booking.balance(tx, _SOURCES[request.source])
     if has + request.amount > AMOUNT_MAX or brought_in + request.amount > _BROUGHT_IN_MAX:
-        raise BadRequest(f"That would be more than {format_credits(AMOUNT_MAX)} credits.", field="amount")
+        raise BadRequest(f"The total would exceed {format_credits(AMOUNT_MAX)} credits.", field="amount")
 
 
 def _check_economy(table: PriceTable, request: TopUpRequest) -> None:
     economy = table.economy
     if economy is Economy.NONE:
-        raise Conflict("Nothing costs anything in this pool; nobody needs credits.")
+        raise Conflict("Jobs are free in this pool, so there are no credits.")
     if economy is Economy.TIME_BANK and request.source == "bank":
-        raise BadRequest("This pool is a time bank: hours can be given, and not bought.", field="source")
+        raise BadRequest("This pool is a time bank: hours can be given, but not bought.", field="source")
 
 
 # earnings
@@ -215,12 +215,12 @@ def _due(
 ) -> list[str]:
     before = _matures_by(settings, connection, now_ms, soon=soon)
     if soon:
-        trusted = _tenured(connection, names, now_ms)
+        trusted = _tenured_owners(connection, names, now_ms)
         names = [name for name in names if name in trusted]
     return [name for name in names if _matured_pay(connection, name, before=before)[0]]
 
 
-def _tenured(connection: Connection, names: list[str], now_ms: int) -> set[str]:
+def _tenured_owners(connection: Connection, names: list[str], now_ms: int) -> set[str]:
     """Owners whose nodes were right for long enough, and never wrong lately: their earnings wait less."""
     return reputation_rows.tenured(
         connection, names, days=TENURED_DAYS, clean_since_ms=now_ms - VIOLATIONS_WINDOW_MS
@@ -242,14 +242,8 @@ def _mature(tx: Tx, *, names: list[str], settings: Settings, soon: bool = False)
 
 
 def _matures_by(settings: Settings, connection: Connection, now_ms: int, *, soon: bool) -> int:
-    if soon:
-        wait_ms = round(settings.holdback_tenured_s * 1000)
-        return ledger_rows.first_at(connection, now_ms - wait_ms + 1)
-    return _matures_before(settings, connection, now_ms)
-
-
-def _matures_before(settings: Settings, connection: Connection, now_ms: int) -> int:
-    return ledger_rows.first_at(connection, now_ms - round(settings.holdback_s * 1000) + 1)
+    wait_s = settings.holdback_tenured_s if soon else settings.holdback_s
+    return ledger_rows.first_at(connection, now_ms - round(wait_s * 1000) + 1)
 
 
 def _matured_pay(connection: Connection, account_id: str, *, before: int) -> tuple[int, int, int]:

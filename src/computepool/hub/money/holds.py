@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -42,11 +43,11 @@ def place(tx: Tx, account_id: str, job_ids: list[str], *, each: int) -> list[int
 
 
 def _too_little(each: int, jobs: int, *, missing: int) -> str:
-    wanted = f"{format_credits(each)} credits must be set aside"
+    needed = f"{format_credits(each)} credits must be set aside"
     if jobs > 1:
-        wanted += f" for each of {jobs} jobs, {format_credits(each * jobs)} in all"
+        needed += f" for each of {jobs} jobs, {format_credits(each * jobs)} in all"
     return (
-        f"{wanted}; {format_credits(missing)} are missing. Shorten the time limit, lower the price limit, "
+        f"{needed}; {format_credits(missing)} are missing. Shorten the time limit, lower the price limit, "
         "set a budget, or top up."
     )
 
@@ -116,8 +117,11 @@ def release(tx: Tx, job: JobRow) -> None:
         booking.post(tx, settle_key(job.id), legs, job_id=job.id)
 
 
-def take_back(tx: Tx, job: JobRow, *, attempt: AttemptRow) -> int:
-    """The accepted result was wrong: what it cost goes back to who paid, if it has not matured. Returns how much."""
+def take_back(tx: Tx, job: JobRow, *, attempt: AttemptRow, kept: RunCharge | None = None) -> int:
+    """What the accepted result cost goes back to who paid, if it has not matured. Returns how much.
+
+    All of it where the result was wrong; but for `kept`, what it should have cost, where its time was.
+    """
     # Earnings of this owner do not mature meanwhile, on whichever hub.
     account_rows.lock_accounts(tx, [attempt.owner_id])
     parts = ledger_rows.by_keys(tx.connection, [settle_key(job.id)])
@@ -126,10 +130,17 @@ def take_back(tx: Tx, job: JobRow, *, attempt: AttemptRow) -> int:
     if pay is None or _has_matured(tx, job, pay, owner_id=attempt.owner_id):
         return 0
     fee = sum(row.amount for row in parts if row.kind == Kind.FEE)
-    legs = ledger.take_back(job.account_id, owner_id=attempt.owner_id, pay=pay.amount, fee=fee)
+    charge = 0 if kept is None else kept.charge
+    kept_fee = 0 if kept is None else _priced(tx, kept.price_version).fee_of(charge)
+    legs = ledger.take_back(
+        job.account_id,
+        owner_id=attempt.owner_id,
+        pay=pay.amount - (charge - kept_fee),
+        fee=fee - kept_fee,
+    )
     booking.post(tx, take_back_key(job.id), legs, job_id=job.id, ref=attempt.id)
-    recheck_rows.set_taken_back(tx, job.id, pay.amount + fee)
-    return int(pay.amount + fee)
+    recheck_rows.set_taken_back(tx, job.id, pay.amount + fee - charge)
+    return int(pay.amount + fee - charge)
 
 
 def _has_matured(tx: Tx, job: JobRow, pay: TransferRow, *, owner_id: str) -> bool:
@@ -151,11 +162,12 @@ def held_until_ms(tx: Tx, *, cost: int, alone: bool, unconfirmed_ms: int) -> int
 
 def mature_held(tx: Tx, job: JobRow) -> dict[str, int]:
     """Its pay was held, and is no longer: by owner, how much can be spent from now on."""
-    paid = [row for row in ledger_rows.by_keys(tx.connection, [settle_key(job.id)]) if row.kind == Kind.PAY]
-    owed: dict[str, int] = {}
-    for row in paid:
-        owner_id = row.credit.removeprefix(ledger.earn(""))
-        owed[owner_id] = owed.get(owner_id, 0) + row.amount
+    owed: Counter[str] = Counter()
+    for row in ledger_rows.by_keys(tx.connection, [settle_key(job.id), take_back_key(job.id)]):
+        if row.kind == Kind.PAY:
+            owed[row.credit.removeprefix(ledger.earn(""))] += row.amount
+        elif row.kind == Kind.TAKE_BACK and row.debit != ledger.FEES:
+            owed[row.debit.removeprefix(ledger.earn(""))] -= row.amount
     legs = [leg for owner_id, amount in sorted(owed.items()) for leg in ledger.mature(owner_id, amount)]
     booking.post(tx, f"mature:{job.id}", legs, job_id=job.id)
     recheck_rows.hold_until(tx, job.id, 0)
@@ -173,8 +185,10 @@ def settle_key(job_id: str) -> str:
 
 def _table(tx: Tx, version: int, *, today: PriceTable) -> PriceTable:
     """The one the attempt was leased under."""
-    if version == today.version:
-        return today
+    return today if version == today.version else _priced(tx, version)
+
+
+def _priced(tx: Tx, version: int) -> PriceTable:
     table = price_rows.get(tx.connection, version)
     if table is None:
         raise InvariantViolation(f"an attempt was priced by table {version}, which does not exist")

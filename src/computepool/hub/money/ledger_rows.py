@@ -106,17 +106,17 @@ class Filter:
 
 
 def statement(
-    connection: Connection, account_id: str, wanted: Filter, *, before: int | None, limit: int
+    connection: Connection, account_id: str, filters: Filter, *, before: int | None, limit: int
 ) -> list[TransferRow]:
     """The newest first. Each index gives its newest few; the newest of those are the answer."""
-    picked = _sides(connection, account_id, wanted, before=before, limit=limit)
+    picked = _sides(connection, account_id, filters, before=before, limit=limit)
     rows = connection.execute(select(*picked.columns).distinct().order_by(picked.c.seq.desc()).limit(limit))
     return TransferRow.all(rows)
 
 
-def sums(connection: Connection, account_id: str, wanted: Filter) -> list[KindSum]:
+def sums(connection: Connection, account_id: str, filters: Filter) -> list[KindSum]:
     """By kind. What moves between own balances came neither in nor went out."""
-    picked = _sides(connection, account_id, wanted, before=None, limit=None)
+    picked = _sides(connection, account_id, filters, before=None, limit=None)
     distinct = select(*picked.columns).distinct().subquery()
     names = balance_names(account_id)
     into, out_of = distinct.c.credit.in_(names), distinct.c.debit.in_(names)
@@ -133,9 +133,9 @@ def sums(connection: Connection, account_id: str, wanted: Filter) -> list[KindSu
 
 
 def _sides(
-    connection: Connection, account_id: str, wanted: Filter, *, before: int | None, limit: int | None
+    connection: Connection, account_id: str, filters: Filter, *, before: int | None, limit: int | None
 ) -> Subquery:
-    conditions = _conditions(connection, wanted, before=before)
+    conditions = _conditions(connection, filters, before=before)
     parts: list[Select[Any]] = []
     for name in balance_names(account_id):
         for side in (transfers.c.debit, transfers.c.credit):
@@ -147,16 +147,16 @@ def _sides(
     return union_all(*parts).subquery()
 
 
-def _conditions(connection: Connection, wanted: Filter, *, before: int | None) -> list[ColumnElement[bool]]:
+def _conditions(connection: Connection, filters: Filter, *, before: int | None) -> list[ColumnElement[bool]]:
     found: list[ColumnElement[bool]] = []
     if before is not None:
         found.append(transfers.c.seq < before)
-    if wanted.since_ms is not None:
-        found.append(transfers.c.seq >= first_at(connection, wanted.since_ms))
-    if wanted.until_ms is not None:
-        found.append(transfers.c.seq < first_at(connection, wanted.until_ms))
-    if wanted.kinds:
-        found.append(transfers.c.kind.in_(wanted.kinds))
+    if filters.since_ms is not None:
+        found.append(transfers.c.seq >= first_at(connection, filters.since_ms))
+    if filters.until_ms is not None:
+        found.append(transfers.c.seq < first_at(connection, filters.until_ms))
+    if filters.kinds:
+        found.append(transfers.c.kind.in_(filters.kinds))
     return found
 
 
@@ -178,8 +178,8 @@ def first_at(connection: Connection, at_ms: int) -> int:
 
 def by_keys(connection: Connection, keys: Sequence[str]) -> list[TransferRow]:
     """The legs of these events, in order. For one job's: its holds and settlements are found by their keys."""
-    wanted = dialect.among(connection, transfers.c.tx_key, keys)
-    statement = TransferRow.select().where(wanted).order_by(transfers.c.seq)
+    matching = dialect.among(connection, transfers.c.tx_key, keys)
+    statement = TransferRow.select().where(matching).order_by(transfers.c.seq)
     return TransferRow.all(connection.execute(statement))
 
 
@@ -249,7 +249,7 @@ def unconfirmed(connection: Connection, account_id: str) -> int:
     statement = (
         select(func.sum(transfers.c.amount, type_=BigInteger))
         .select_from(jobs.join(transfers, paid))
-        .where(IS_HELD, transfers.c.credit == ledger.earn(account_id))
+        .where(IS_HELD, jobs.c.taken_back.is_(None), transfers.c.credit == ledger.earn(account_id))
     )
     return int(connection.execute(statement).scalar() or 0)
 
@@ -327,8 +327,8 @@ def anybody_has_credits(connection: Connection) -> bool:
 
 
 def get_names(connection: Connection, account_ids: Sequence[str]) -> dict[str, str]:
-    wanted = dialect.among(connection, accounts.c.id, account_ids)
-    rows = connection.execute(select(accounts.c.id, accounts.c.name).where(wanted))
+    matching = dialect.among(connection, accounts.c.id, account_ids)
+    rows = connection.execute(select(accounts.c.id, accounts.c.name).where(matching))
     return {row.id: row.name for row in rows}
 
 
@@ -347,7 +347,7 @@ def run_times(
     """How long the account's last jobs of this spec (or name) ran, in ms, looking at no more than `among` jobs."""
     recent = (
         select(jobs.c.spec_digest, jobs.c.name, jobs.c.state, jobs.c.started_at_ms, jobs.c.finished_at_ms)
-        .where(jobs.c.account_id == account_id, jobs.c.errand.is_(None))
+        .where(jobs.c.account_id == account_id, jobs.c.hub_job.is_(None))
         .order_by(jobs.c.id.desc())
         .limit(among)
         .subquery()
@@ -374,11 +374,11 @@ def waits(
             (attempts.c.leased_at_ms - jobs.c.queued_at_ms).label("ms"),
         )
         .select_from(attempts.join(jobs, jobs.c.id == attempts.c.job_id))
-        .where(attempts.c.id >= since_id, jobs.c.errand.is_(None))
+        .where(attempts.c.id >= since_id, jobs.c.hub_job.is_(None))
         .order_by(attempts.c.id.desc())
         .limit(among)
         .subquery()
     )
     rows = connection.execute(select(recent).where(recent.c.number == 1))
-    wanted = set(zones)
-    return [max(0, row.ms) for row in rows if (row.zone_tier, row.zone_region) in wanted]
+    matching = set(zones)
+    return [max(0, row.ms) for row in rows if (row.zone_tier, row.zone_region) in matching]

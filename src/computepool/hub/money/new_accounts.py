@@ -44,8 +44,8 @@ async def create(
         if not amount or "top-ups" not in two_person:
             welcome(tx, account_id, amount=amount, table=table)
             return made
-        asked = json.dumps({"account_id": account_id, "name": name, "amount": amount})
-        approval_id = approval_requests.ask(tx, clock, admin, kind=approval_requests.GRANT, request=asked)
+        text = json.dumps({"account_id": account_id, "name": name, "amount": amount})
+        approval_id = approval_requests.ask(tx, clock, admin, kind=approval_requests.GRANT, request=text)
         return made.model_copy(update={"approval_id": approval_id})
 
     return await hub.store.write(lambda tx: once(tx, remembered, lambda: effect(tx), model=AccountView))

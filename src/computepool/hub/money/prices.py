@@ -87,12 +87,7 @@ async def history(hub: Hub) -> PriceVersions:
     rows = await hub.store.read(price_rows.list_versions)
     return PriceVersions(
         versions=[
-            PriceVersion(
-                version=row.version,
-                created_by=row.created_by,
-                created_at_ms=row.created_at_ms,
-                digest=bills.table_digest(pricing.from_json(row.body)),
-            )
+            PriceVersion.from_attributes(row, digest=bills.table_digest(pricing.from_json(row.body)))
             for row in rows
         ]
     )
@@ -166,16 +161,9 @@ def _regions(given: Mapping[str, int]) -> dict[str, int]:
 
 def _view(hub: Hub, row: PriceTableRow) -> PriceTableView:
     table = pricing.from_json(row.body)
-    return PriceTableView(
-        version=table.version,
-        economy=table.economy.value,
-        base=table.base,
-        tiers=dict(table.tiers),
-        regions=dict(table.regions),
-        fee_ppm=table.fee_ppm,
+    return PriceTableView.from_attributes(
+        table,
         fee_max_ppm=_fee_max_ppm(hub),
-        spot_range=table.spot_range,
-        payout_min=table.payout_min,
         digest=bills.table_digest(table),
         created_by=row.created_by,
         created_at_ms=row.created_at_ms,

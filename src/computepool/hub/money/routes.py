@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import Body, Depends, Path, Query, Request
+from fastapi import Depends, Path, Query
 from fastapi.responses import StreamingResponse
 
 from computepool.core.money.ledger import Kind
@@ -19,14 +19,12 @@ from computepool.hub.http.dependencies import (
     MayRead,
     RememberedDep,
     SignedIn,
-    for_body,
 )
 from computepool.hub.http.guard import guarded
-from computepool.hub.http.openapi import examples
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.money import costs, prices, receipts, statements
 from computepool.hub.money import credits as credit_service
-from computepool.hub.money.statements import Wanted
+from computepool.hub.money.statements import StatementFilter
 from computepool.hub.submission import quotes
 from computepool.protocol.money.credits import (
     CostView,
@@ -47,49 +45,47 @@ router = guarded()
 AtMs = Annotated[int | None, Query(ge=0, le=SEQ_MAX, description="Milliseconds since the epoch")]
 
 
-async def _wanted(
+async def _filters(
     *,
     kind: Annotated[Kind | None, Query(description="Only this kind of transfer")] = None,
     job_id: IdQuery = None,
     since_ms: AtMs = None,
     until_ms: AtMs = None,
-) -> Wanted:
-    return Wanted(kind=kind, job_id=job_id, since_ms=since_ms, until_ms=until_ms)
+) -> StatementFilter:
+    return StatementFilter(
+        kinds=() if kind is None else (kind.value,), job_id=job_id, since_ms=since_ms, until_ms=until_ms
+    )
 
 
-WantedDep = Annotated[Wanted, Depends(_wanted)]
+FilterDep = Annotated[StatementFilter, Depends(_filters)]
 
 
-@router.get("/credits", tags=["credits"], summary="What you have, hold and earn", responses=refuses(404))
+@router.get("/credits", tags=["credits"], responses=refuses(404))
 async def get_credits(principal: SignedIn, hub: HubDep, *, account_id: IdQuery = None) -> CreditsView:
+    """Get your balances."""
     return await credit_service.show(hub, principal, account_id)
 
 
-@router.get(
-    "/credits/statement",
-    tags=["credits"],
-    summary="Every transfer of yours, newest first",
-    responses=refuses(404),
-)
+@router.get("/credits/statement", tags=["credits"], responses=refuses(404))
 async def get_statement(
     principal: SignedIn,
     hub: HubDep,
-    wanted: WantedDep,
+    filters: FilterDep,
     *,
     account_id: IdQuery = None,
     sums: Annotated[bool, Query(description="Also add everything up, by kind")] = False,
     after: Cursor = None,
     limit: Limit = 100,
 ) -> StatementPage:
+    """List your transfers, newest first."""
     return await statements.page(
-        hub, principal, account_id, wanted=wanted, after=after, limit=limit, with_sums=sums
+        hub, principal, account_id, filters=filters, after=after, limit=limit, with_sums=sums
     )
 
 
 @router.get(
     "/credits/statement.csv",
     tags=["credits"],
-    summary="The same, whole, for a spreadsheet",
     response_class=StreamingResponse,
     responses={
         200: {
@@ -100,14 +96,15 @@ async def get_statement(
     },
 )
 async def export_statement(
-    principal: SignedIn, hub: HubDep, wanted: WantedDep, *, account_id: IdQuery = None
+    principal: SignedIn, hub: HubDep, filters: FilterDep, *, account_id: IdQuery = None
 ) -> StreamingResponse:
-    lines = statements.export(hub, principal, account_id, wanted=wanted)
+    """Export the whole statement as CSV."""
+    lines = statements.export(hub, principal, account_id, filters=filters)
     headers = {"Content-Disposition": 'attachment; filename="statement.csv"'}
     return StreamingResponse(lines, media_type="text/csv; charset=utf-8", headers=headers)
 
 
-@router.get("/credits/leaderboard", tags=["credits"], summary="Who lends and borrows most, in 30 days")
+@router.get("/credits/leaderboard", tags=["credits"])
 async def get_leaderboard(
     _caller: SignedIn,
     hub: HubDep,
@@ -115,82 +112,55 @@ async def get_leaderboard(
     by: Literal["credits", "hours"] = "credits",
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> LeaderboardView:
+    """Show who lent and borrowed most in the last 30 days."""
     return await credit_service.leaderboard(hub, by=by, limit=limit)
 
 
-@router.post(
-    "/credits/top-ups",
-    status_code=201,
-    tags=["credits"],
-    summary="Give an account credits, or book what it paid in",
-    responses=refuses(404, 409),
-)
-async def top_up(
-    request: Request,
-    body: Annotated[TopUpRequest, Body(openapi_examples=examples.TOP_UP)],
-    admin: Admin,
-    hub: HubDep,
-    key: RememberedDep,
-) -> TopUpReply:
-    remembered = for_body(key, admin, await request.body())
+@router.post("/credits/top-ups", status_code=201, tags=["credits"], responses=refuses(404, 409))
+async def top_up(body: TopUpRequest, admin: Admin, hub: HubDep, remembered: RememberedDep) -> TopUpReply:
+    """Give an account credits, or record a payment."""
     return await credit_service.top_up(hub, admin, body, remembered=remembered)
 
 
-@router.post(
-    "/quotes",
-    tags=["credits"],
-    summary="What such jobs would cost, and when they would start and end",
-    responses=refuses(409),
-)
-async def quote(
-    body: Annotated[QuoteRequest, Body(openapi_examples=examples.QUOTE)], principal: MayRead, hub: HubDep
-) -> QuoteView:
+@router.post("/quotes", tags=["credits"], responses=refuses(409))
+async def quote(body: QuoteRequest, principal: MayRead, hub: HubDep) -> QuoteView:
+    """Quote the cost of jobs, and when they would start and finish."""
     return await quotes.quote(hub, principal, body)
 
 
-@router.get(
-    "/jobs/{job_id}/cost",
-    tags=["credits"],
-    summary="Why the job cost that, and why its node's owner was paid that",
-    responses=refuses(404),
-)
+@router.get("/jobs/{job_id}/cost", tags=["credits"], responses=refuses(404))
 async def explain_cost(job_id: IdPath, principal: SignedIn, hub: HubDep) -> CostView:
+    """Explain what the job cost, and what the node's owner was paid."""
     return await costs.explain(hub, principal, job_id)
 
 
-@router.get(
-    "/jobs/{job_id}/receipt",
-    tags=["credits"],
-    summary="A receipt signed by the hub, which anybody can check offline",
-    responses=refuses(404, 409),
-)
+@router.get("/jobs/{job_id}/receipt", tags=["credits"], responses=refuses(404, 409))
 async def get_receipt(job_id: IdPath, principal: SignedIn, hub: HubDep) -> SignedReceipt:
+    """Get a receipt signed by the hub, which anyone can verify offline."""
     return await receipts.issue(hub, principal, job_id)
 
 
-@router.get("/prices", tags=["prices"], summary="The price table in force")
+@router.get("/prices", tags=["prices"])
 async def get_prices(_caller: SignedIn, hub: HubDep) -> PriceTableView:
+    """Get the current price table."""
     return await prices.show(hub)
 
 
-@router.get("/prices/versions", tags=["prices"], summary="Every version there was, newest first")
+@router.get("/prices/versions", tags=["prices"])
 async def list_price_versions(_caller: SignedIn, hub: HubDep) -> PriceVersions:
+    """List all versions, newest first."""
     return await prices.history(hub)
 
 
-@router.get(
-    "/prices/{version}", tags=["prices"], summary="One version of the price table", responses=refuses(404)
-)
+@router.get("/prices/{version}", tags=["prices"], responses=refuses(404))
 async def get_price_version(
     version: Annotated[int, Path(ge=1, le=2**31 - 1)], _caller: SignedIn, hub: HubDep
 ) -> PriceTableView:
+    """One version of the price table."""
     return await prices.show(hub, version)
 
 
-@router.put(
-    "/prices", tags=["prices"], summary="Put a new version of the prices in force", responses=refuses(409)
-)
-async def change_prices(
-    body: Annotated[PricesRequest, Body(openapi_examples=examples.PRICES)], admin: Admin, hub: HubDep
-) -> PriceTableView:
+@router.put("/prices", tags=["prices"], responses=refuses(409))
+async def change_prices(body: PricesRequest, admin: Admin, hub: HubDep) -> PriceTableView:
+    """Publish a new version of the price table."""
     return await prices.change(hub, admin, body)

@@ -1,4 +1,4 @@
-"""What the hub remembers of money."""
+"""The hub's memory of money."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from computepool.protocol.money.market import MarketChart
 class MoneyState:
     market: Market
     ceilings: Ceilings = field(default_factory=Ceilings)  #: of jobs that name none
-    matured: int | None = (
-        None  #: the transfer up to which all earnings were looked at; none: look at everybody's
-    )
+    #: the transfer up to which all earnings were looked at; none: look at everybody's
+    matured: int | None = None
     matured_soon: int | None = None  #: the same for owners whose earnings mature sooner
     #: By order; when made, and what.
     boards: dict[str, tuple[int, LeaderboardView]] = field(default_factory=dict)

@@ -6,14 +6,13 @@ from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 
-from computepool.core.errors import BadRequest
 from computepool.core.ids import make_id
 from computepool.core.money import ledger
 from computepool.core.money.ledger import Kind
 from computepool.core.money.money import CREDIT
 from computepool.hub.context import Hub
 from computepool.hub.db.session import Connection
-from computepool.hub.identity import access
+from computepool.hub.identity import access, cursors
 from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.rows import JobRow
@@ -36,17 +35,10 @@ def whose(principal: Principal, account_id: str | None) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class StatementFilter(Filter):
     """What a caller asks of a statement."""
 
-    kind: Kind | None = None
     job_id: str | None = None
-    since_ms: int | None = None
-    until_ms: int | None = None
-
-    def filter(self) -> Filter:
-        kinds = () if self.kind is None else (self.kind.value,)
-        return Filter(kinds=kinds, since_ms=self.since_ms, until_ms=self.until_ms)
 
 
 async def page(
@@ -54,7 +46,7 @@ async def page(
     principal: Principal,
     account_id: str | None,
     *,
-    wanted: Wanted,
+    filters: StatementFilter,
     after: str | None,
     limit: int,
     with_sums: bool,
@@ -62,14 +54,13 @@ async def page(
     owner, before = whose(principal, account_id), _number(after)
 
     def load(connection: Connection) -> tuple[list[TransferRow], list[KindSum]]:
-        if wanted.job_id is not None:
-            return _of_job(connection, owner, wanted), []
-        chosen = wanted.filter()
-        rows = ledger_rows.statement(connection, owner, chosen, before=before, limit=limit)
-        return list(rows), list(ledger_rows.sums(connection, owner, chosen)) if with_sums else []
+        if filters.job_id is not None:
+            return _of_job(connection, owner, filters), []
+        rows = ledger_rows.statement(connection, owner, filters, before=before, limit=limit)
+        return rows, ledger_rows.sums(connection, owner, filters) if with_sums else []
 
     rows, sums = await hub.store.read(load)
-    full = len(rows) == limit and wanted.job_id is None
+    full = len(rows) == limit and filters.job_id is None
     return StatementPage(
         entries=[entry(row, owner) for row in rows],
         sums=[Sum.model_validate(asdict(row)) for row in sums],
@@ -81,31 +72,31 @@ def _number(cursor: str | None) -> int | None:
     if cursor is None:
         return None
     if not cursor.isdecimal() or len(cursor) > 18:
-        raise BadRequest("This cursor is not one of ours; take it from the page before.", field="after")
+        raise cursors.wrong()
     return int(cursor)
 
 
-def _of_job(connection: Connection, owner: str, wanted: Wanted) -> list[TransferRow]:
+def _of_job(connection: Connection, owner: str, filters: StatementFilter) -> list[TransferRow]:
     """The few transfers of one job are found by their keys, newest first."""
-    job = job_rows.get_job(connection, wanted.job_id or "")
+    job = job_rows.get_job(connection, filters.job_id or "")
     if job is None:
         return []
     mine = set(ledger_rows.balance_names(owner))
     rows = ledger_rows.by_keys(connection, [*job_keys(job), take_back_key(job.id)])
-    return [row for row in reversed(rows) if {row.debit, row.credit} & mine and _within(row, wanted)]
+    return [row for row in reversed(rows) if {row.debit, row.credit} & mine and _within(row, filters)]
 
 
-def _within(row: TransferRow, wanted: Wanted) -> bool:
+def _within(row: TransferRow, filters: StatementFilter) -> bool:
     return (
-        (wanted.kind is None or row.kind == wanted.kind.value)
-        and (wanted.since_ms is None or row.at_ms >= wanted.since_ms)
-        and (wanted.until_ms is None or row.at_ms < wanted.until_ms)
+        (not filters.kinds or row.kind in filters.kinds)
+        and (filters.since_ms is None or row.at_ms >= filters.since_ms)
+        and (filters.until_ms is None or row.at_ms < filters.until_ms)
     )
 
 
 def job_keys(job: JobRow) -> tuple[str, str]:
     """Of what was set aside for it (with the other jobs of its submission), and of what became of that."""
-    first = job.id if job.errand else earlier_id(job.id, job.item)
+    first = job.id if job.hub_job else earlier_id(job.id, job.item)
     return f"hold:{first}", settle_key(job.id)
 
 
@@ -125,18 +116,12 @@ _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 def entry(row: TransferRow, account_id: str) -> Entry:
     mine = ledger_rows.balance_names(account_id)
     spendable = (ledger.user(account_id), ledger.owner(account_id))
-    return Entry(
-        seq=row.seq,
-        at_ms=row.at_ms,
-        kind=row.kind,
-        amount=row.amount,
+    return Entry.from_attributes(
+        row,
         change=_change(row, mine),
         available_change=_change(row, spendable),
         source=_balance_label(row.debit, mine),
         target=_balance_label(row.credit, mine),
-        job_id=row.job_id,
-        ref=row.ref,
-        tx_key=row.tx_key,
         text=_words(row, mine),
     )
 
@@ -178,17 +163,21 @@ _CSV_HEADER = "number,time,kind,amount,change,available change,from,to,job,refer
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
-def export(hub: Hub, principal: Principal, account_id: str | None, *, wanted: Wanted) -> AsyncIterator[str]:
+def export(
+    hub: Hub, principal: Principal, account_id: str | None, *, filters: StatementFilter
+) -> AsyncIterator[str]:
     """The whole statement as CSV, a page at a time. Refused here, before the answer begins, or not at all."""
-    return _export(hub, principal, whose(principal, account_id), wanted=wanted)
+    return _export(hub, principal, whose(principal, account_id), filters=filters)
 
 
-async def _export(hub: Hub, principal: Principal, owner: str, *, wanted: Wanted) -> AsyncIterator[str]:
+async def _export(
+    hub: Hub, principal: Principal, owner: str, *, filters: StatementFilter
+) -> AsyncIterator[str]:
     yield f"{_CSV_HEADER}\r\n"
     after: str | None = None
     while True:
         part = await page(
-            hub, principal, owner, wanted=wanted, after=after, limit=_EXPORT_PAGE, with_sums=False
+            hub, principal, owner, filters=filters, after=after, limit=_EXPORT_PAGE, with_sums=False
         )
         if part.entries:
             yield "".join(_csv_line(found) for found in part.entries)

@@ -23,7 +23,7 @@ from computepool.protocol.jobs.groups import HomeView
 HOMES_TOPIC = "homes"
 _NODE = "home:"
 #: Groups that a node is told of at once; the others follow when these have arrived.
-TOLD_MAX = 20
+DELIVERIES_MAX = 20
 _NODES_MAX = 1_000
 
 
@@ -78,9 +78,12 @@ async def load(hub: Hub, session: NodeSession) -> None:
     """Which groups wait for this node, by the store's word."""
     session.home_due = False
     node_id = session.node_id
-    session.result_deliveries = await hub.store.read(
-        lambda connection: group_rows.coming_home(connection, node_id=node_id, limit=TOLD_MAX)
-    )
+    session.result_deliveries = await hub.store.read(lambda connection: waiting(connection, node_id))
+
+
+def waiting(connection: Connection, node_id: str) -> list[str]:
+    """Groups that wait for this node, as many as it is told of at once."""
+    return group_rows.coming_home(connection, node_id=node_id, limit=DELIVERIES_MAX)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,10 +32,10 @@ async def resolve(hub: Hub, account_id: str, needs: Needs, *, at: str = "needs")
         return needs
     found: dict[str, object] = {}
     if needs.host is not None:
-        found["host"] = await _pinned(hub, account_id, needs.host, field=f"{at}.host")
+        found["host"] = await _pin(hub, account_id, needs.host, field=f"{at}.host")
     if needs.exclude_hosts:
         field = f"{at}.exclude_hosts"
-        found["exclude_hosts"] = await _excluded(hub, account_id, needs.exclude_hosts, field=field)
+        found["exclude_hosts"] = await _exclude(hub, account_id, needs.exclude_hosts, field=field)
     return needs.model_copy(update=found)
 
 
@@ -49,7 +49,7 @@ async def is_own(hub: Hub, account_id: str, node_id: str) -> bool:
     return row is not None and bool(row.account_id == account_id)
 
 
-async def _pinned(hub: Hub, account_id: str, word: str, *, field: str) -> str:
+async def _pin(hub: Hub, account_id: str, word: str, *, field: str) -> str:
     if is_node_id(word) and hub.nodes.registry.get(word) is not None:
         return word  # the usual case of programs: nothing to look up
     plain = word.rstrip("/") if "://" in word else word
@@ -69,7 +69,7 @@ async def _pinned(hub: Hub, account_id: str, word: str, *, field: str) -> str:
     raise Conflict(f"{len(meant)} nodes are called {word!r}; give an id: {listed}.", field=field)
 
 
-async def _excluded(hub: Hub, account_id: str, words: Sequence[str], *, field: str) -> list[str]:
+async def _exclude(hub: Hub, account_id: str, words: Sequence[str], *, field: str) -> list[str]:
     """Every node of a name stays out: by the name, whoever takes it later, and by id, whatever it calls itself later."""
     ids: dict[str, None] = {}
     for word in words:

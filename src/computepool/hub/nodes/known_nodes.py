@@ -54,23 +54,23 @@ async def refresh(hub: Hub) -> None:
         return list(node_rows.get_nodes(connection, absent)), banned
 
     rows, banned = await hub.store.read(load) if absent else ([], set())
-    for node_id in set(hub.nodes.elsewhere.said) - {row.id for row in rows}:
+    for node_id in set(hub.nodes.elsewhere.descriptions) - {row.id for row in rows}:
         forget(hub, node_id)
     for row in rows:
         _note(hub, row, banned=row.id in banned)
 
 
 def _note(hub: Hub, row: NodeRow, *, banned: bool) -> None:
-    known, said = hub.nodes.elsewhere, f"{row.profile} {row.rules} {banned}"
-    if known.said.get(row.id) == said:
+    known, description = hub.nodes.elsewhere, f"{row.profile} {row.rules} {banned}"
+    if known.descriptions.get(row.id) == description:
         return
     profile = Profile.model_validate_json(row.profile)
     known.fleet.upsert(profile.node_profile(node_id=row.id, owner=row.account_id))
     known.fleet.set_rules(row.id, owner_rules.rules_of(row).rules())
     known.fleet.set_integrity(row.id, streak=0, banned=banned)
-    known.said[row.id] = said
+    known.descriptions[row.id] = description
 
 
 def forget(hub: Hub, node_id: str) -> None:
     hub.nodes.elsewhere.fleet.remove(node_id)
-    hub.nodes.elsewhere.said.pop(node_id, None)
+    hub.nodes.elsewhere.descriptions.pop(node_id, None)

@@ -43,14 +43,14 @@ class NodeFilter:
 
 
 async def page(
-    hub: Hub, principal: Principal, wanted: NodeFilter, *, after: str | None, limit: int
+    hub: Hub, principal: Principal, filters: NodeFilter, *, after: str | None, limit: int
 ) -> NodePage:
     found: list[NodeView] = []
     at, looked = after or "", 0
-    step = limit if wanted.is_stored else _STEP
+    step = limit if filters.is_stored else _STEP
     while looked < LOOKED_AT_MAX:
-        views = await _load(hub, principal, wanted, after=at, limit=step)
-        for view in filter(wanted.takes, views):
+        views = await _load(hub, principal, filters, after=at, limit=step)
+        for view in filter(filters.takes, views):
             if len(found) == limit:
                 return NodePage(nodes=found, next=found[-1].id)
             found.append(view)
@@ -63,16 +63,16 @@ async def page(
 
 
 async def _load(
-    hub: Hub, principal: Principal, wanted: NodeFilter, *, after: str, limit: int
+    hub: Hub, principal: Principal, filters: NodeFilter, *, after: str, limit: int
 ) -> list[NodeView]:
     def load(connection: Connection) -> tuple[Sequence[NodeRow], nodes.NodeHistory]:
         rows = node_rows.list_nodes(
             connection,
             after=after,
             limit=limit,
-            account_id=principal.account_id if wanted.mine else None,
-            states=wanted.states,
-            text=wanted.text,
+            account_id=principal.account_id if filters.mine else None,
+            states=filters.states,
+            text=filters.text,
         )
         return rows, nodes.load_background(hub, connection, [row.id for row in rows])
 

@@ -23,10 +23,10 @@ def of_node(
     if session is not None:
         return hub.nodes.registry.status(session, now_ms, banned=banned)
     lease_ms = hub.nodes.registry.rules.offline_after_ms(hub.nodes.registry.interval_ms)
-    heard = row.departure is None and (row.last_seen_ms or 0) + lease_ms > now_ms
+    reachable = row.departure is None and (row.last_seen_ms or 0) + lease_ms > now_ms
     rest = rest_reason(
         NodeState(row.state),
-        Contact(heard=heard, polls=shared),
+        Contact(reachable=reachable, polls=shared),
         cooling=(row.cool_off_until_ms or 0) > now_ms,
         left=row.departure == Departure.LEFT,
     )

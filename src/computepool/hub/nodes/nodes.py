@@ -68,23 +68,18 @@ def view(hub: Hub, row: NodeRow, principal: Principal | None, *, background: Nod
     status = node_status.of_node(
         hub, row, described, banned=known.banned(hub.now_ms()), shared=background.shared
     )
-    return NodeView(
-        id=row.id,
-        name=row.name,
+    return NodeView.from_attributes(
+        row,
         owner=row.account_id,
-        owner_name=row.owner_name,
-        state=row.state,
         status=status,
         online=status.is_online,
         profile=profile if mine else profile.model_copy(update={"trusted": []}),
         tier=in_force.tier,
-        enrolled_at_ms=row.enrolled_at_ms,
         last_seen_ms=session.seen_ms if session is not None else row.last_seen_ms,
         running=running,
         leased=(len(session.attempts) - running) if session is not None else 0,
         cores_free=None if free is None else free.cpu_milli / 1000,
         ram_free_mb=None if free is None else free.ram_mb,
-        consecutive_faults=row.consecutive_faults,
         cool_off_until_ms=row.cool_off_until_ms or None,
         reliability=trusted.score,
         reputation=trusted,
@@ -100,7 +95,7 @@ def view(hub: Hub, row: NodeRow, principal: Principal | None, *, background: Nod
 
 
 def _pardonable(principal: Principal | None, known: Reputation) -> bool:
-    penalised = bool(known.banned_at_ms or known.struck_at_ms)
+    penalised = bool(known.banned_at_ms or known.penalised_at_ms)
     return penalised and principal is not None and principal.is_admin
 
 
@@ -140,7 +135,7 @@ async def set_state(hub: Hub, principal: Principal, node_id: str, *, state: Node
 
     await hub.store.write(unit)
     follow_state(hub, node_id, state)
-    hub.jobs.queue.kick()
+    hub.jobs.queue.wake()
     return await get(hub, principal, node_id)
 
 
@@ -156,10 +151,7 @@ def follow_state(hub: Hub, node_id: str, state: NodeState) -> None:
 
 
 def manageable(connection: Connection, principal: Principal, node_id: str) -> NodeRow:
-    row = node_rows.get_node(connection, node_id)
-    access.check_owner(principal, row.account_id if row is not None else None, what="node")
-    assert row is not None
-    return row
+    return access.owned(principal, node_rows.get_node(connection, node_id), what="node")
 
 
 async def reconcile(hub: Hub, node_id: str) -> None:
@@ -204,10 +196,10 @@ async def why(hub: Hub, principal: Principal, node_id: str) -> NodeWhyView:
         sentence = "Jobs are waiting, but this node does not fit them; see each row."
     else:
         sentence = "No job is waiting: the queue is empty."
-    said = [NodeWhyRow(shape=row.shape, queued=row.queued, reason=row.reason) for row in rows]
+    shown = [NodeWhyRow(shape=row.shape, queued=row.queued, reason=row.reason) for row in rows]
     trusted = "" if view.reputation is None else reputation.sentence(view.reputation)
     found = "" if view.hardware is None else view.hardware.sentence
-    return NodeWhyView(node_id=node_id, sentence=sentence, reputation=trusted, hardware=found, rows=said)
+    return NodeWhyView(node_id=node_id, sentence=sentence, reputation=trusted, hardware=found, rows=shown)
 
 
 def _sentence(hub: Hub, view: NodeView) -> str:

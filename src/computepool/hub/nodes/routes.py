@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Body, Query, Request
+from starlette.datastructures import State
 
 from computepool.core.fleet.node_status import NodeStatus
 from computepool.core.resources import NodeState
@@ -25,7 +26,7 @@ from computepool.hub.http.dependencies import (
 from computepool.hub.http.guard import guarded
 from computepool.hub.http.openapi import examples
 from computepool.hub.http.openapi.problems import refuses
-from computepool.hub.http.rate_limit import guessing, registrations, seen_from
+from computepool.hub.http.rate_limit import guessing, registrations, seen_from, take_arrival
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.jobs.running import checkpoints, logs
 from computepool.hub.nodes import node_list, nodes, own_node
@@ -64,141 +65,94 @@ _ANY_STATE: list[NodeState] = []
 _ANY_STATUS: list[NodeStatus] = []
 
 
-async def poll(hub: Hub, node: NodePrincipal, body: NextRequest, *, address: str | None) -> NextReply:
-    reply = await node_poll.next_(hub, node, body)
+async def poll(
+    state: State, node: NodePrincipal, body: NextRequest, *, address: str | None, claims: bool = True
+) -> NextReply:
+    hub: Hub = state.hub
+    if body.profile is not None or body.stopping:
+        take_arrival(state, node.node_id)
+    reply = await node_poll.next_(hub, node, body, poll=claims)
     return reply if address is None else reply.model_copy(update={"seen_from": address})
 
 
-@router.post("/next", tags=["agent"], summary="The long poll: heartbeat, lease renewal and claim in one")
-async def next_(
-    request: Request,
-    body: Annotated[NextRequest, Body(openapi_examples=examples.NEXT)],
-    node: Node,
-    hub: HubDep,
-) -> NextReply:
-    return await poll(hub, node, body, address=seen_from(request.scope))
+@router.post("/next", tags=["agent"])
+async def next_(request: Request, body: NextRequest, node: Node) -> NextReply:
+    """The long poll: heartbeat, lease renewal and claim in one."""
+    return await poll(request.app.state, node, body, address=seen_from(request.scope))
 
 
-@router.post(
-    "/complete",
-    tags=["agent"],
-    summary="Report how attempts ended; every report gets a definite answer",
-    responses=refuses(403),
-)
-async def complete(
-    body: Annotated[CompleteRequest, Body(openapi_examples=examples.COMPLETE)], node: Node, hub: HubDep
-) -> CompleteReply:
+@router.post("/complete", tags=["agent"], responses=refuses(403))
+async def complete(body: CompleteRequest, node: Node, hub: HubDep) -> CompleteReply:
+    """Report outcomes of attempts; every report gets a final verdict."""
     return await settlement.complete(hub, node, body)
 
 
-@router.post(
-    "/heartbeat", tags=["agent"], summary="Renew leases and tell what runs, without waiting or claiming"
-)
+@router.post("/heartbeat", tags=["agent"])
 async def heartbeat(
-    body: Annotated[NextRequest, Body(openapi_examples=examples.HEARTBEAT)], node: Node, hub: HubDep
+    request: Request, body: Annotated[NextRequest, Body(openapi_examples=examples.HEARTBEAT)], node: Node
 ) -> NextReply:
-    return await node_poll.next_(hub, node, body, poll=False)
+    """Renew leases and report running attempts, without claiming work."""
+    return await poll(request.app.state, node, body, address=seen_from(request.scope), claims=False)
 
 
-@router.post("/logs", status_code=204, tags=["agent"], summary="What running attempts printed")
-async def receive_logs(
-    body: Annotated[LogsRequest, Body(openapi_examples=examples.LOGS)], node: Node, hub: HubDep
-) -> None:
+@router.post("/logs", status_code=204, tags=["agent"])
+async def receive_logs(body: LogsRequest, node: Node, hub: HubDep) -> None:
+    """Send the output of running attempts."""
     await logs.receive(hub, node, body)
 
 
-@router.post(
-    "/checkpoint",
-    tags=["agent"],
-    summary="A running attempt saved where it is; the next one goes on from there",
-    responses=refuses(403, 404),
-)
-async def receive_checkpoint(
-    body: Annotated[CheckpointReport, Body(openapi_examples=examples.CHECKPOINT)], node: Node, hub: HubDep
-) -> CheckpointReply:
+@router.post("/checkpoint", tags=["agent"], responses=refuses(403, 404))
+async def receive_checkpoint(body: CheckpointReport, node: Node, hub: HubDep) -> CheckpointReply:
+    """Store a checkpoint of a running attempt, from which the next attempt resumes."""
     return await checkpoints.receive(hub, node, body)
 
 
-@router.post(
-    "/hardware",
-    tags=["agent"],
-    summary="What the node measured on itself when it was asked to; says what it counts as",
-    responses=refuses(403, 409),
-)
-async def receive_hardware(
-    body: Annotated[HardwareReport, Body(openapi_examples=examples.HARDWARE)], node: Node, hub: HubDep
-) -> HardwareView:
+@router.post("/hardware", tags=["agent"], responses=refuses(403, 409))
+async def receive_hardware(body: HardwareReport, node: Node, hub: HubDep) -> HardwareView:
+    """Report a requested hardware measurement; replies with the resulting classification."""
     return await hardware.receive(hub, node, body)
 
 
-@router.post(
-    "/nodes/register",
-    status_code=201,
-    tags=["agent"],
-    summary="Enrol a node with a one-time code",
-    responses=refuses(401, 403, 409),
-)
-async def register(
-    request: Request,
-    body: Annotated[RegisterRequest, Body(openapi_examples=examples.REGISTER)],
-    hub: HubDep,
-    _caller: Anyone,
-) -> RegisterReply:
+@router.post("/nodes/register", status_code=201, tags=["agent"], responses=refuses(401, 403, 409))
+async def register(request: Request, body: RegisterRequest, hub: HubDep, _caller: Anyone) -> RegisterReply:
+    """Enrol a node with a one-time code."""
     registrations(request).take()
     with guessing(request, body.code):
         return await enrolment.register(hub, body)
 
 
-@router.post(
-    "/nodes/rekey",
-    tags=["agent"],
-    summary="Replace the node's own key; the old one signs the new one",
-    responses=refuses(403, 409),
-)
-async def rekey(
-    body: Annotated[RekeyRequest, Body(openapi_examples=examples.REKEY)], node: Node, hub: HubDep
-) -> RekeyReply:
+@router.post("/nodes/rekey", tags=["agent"], responses=refuses(403, 409))
+async def rekey(request: Request, body: RekeyRequest, node: Node, hub: HubDep) -> RekeyReply:
+    """Replace the node's own key; the old one signs the new one."""
+    take_arrival(request.app.state, node.node_id)
     return await enrolment.rekey(hub, node, body)
 
 
-@router.post(
-    "/nodes/codes", status_code=201, tags=["nodes"], summary="A code to enrol a node of yours, or several"
-)
-async def enrol_code(
-    principal: Provider,
-    hub: HubDep,
-    body: Annotated[EnrolCodeRequest, Body(openapi_examples=examples.ENROL_CODE)] = _ONE_NODE,
-) -> EnrolCodeReply:
+@router.post("/nodes/codes", status_code=201, tags=["nodes"])
+async def enrol_code(principal: Provider, hub: HubDep, body: EnrolCodeRequest = _ONE_NODE) -> EnrolCodeReply:
+    """Create a code to enrol one or more nodes."""
     return await enrolment.enrol_code(hub, principal, body)
 
 
-@router.get("/nodes/codes", tags=["nodes"], summary="Your codes that several hosts may still join with")
+@router.get("/nodes/codes", tags=["nodes"])
 async def join_codes(principal: Provider, hub: HubDep) -> JoinCodePage:
+    """List your open join codes."""
     return await enrolment.join_codes(hub, principal)
 
 
-@router.get(
-    "/nodes/codes/{code_id}",
-    tags=["nodes"],
-    summary="What became of a code of yours: which machines joined, and how far each has come",
-    responses=refuses(404),
-)
+@router.get("/nodes/codes/{code_id}", tags=["nodes"], responses=refuses(404))
 async def join_status(code_id: IdPath, principal: Provider, hub: HubDep) -> JoinStatus:
+    """Show the progress of the machines that use a code."""
     return await progress.status(hub, principal, code_id)
 
 
-@router.delete(
-    "/nodes/codes/{code_id}",
-    status_code=204,
-    tags=["nodes"],
-    summary="Let nobody join with a code any more; those who did stay",
-    responses=refuses(404),
-)
+@router.delete("/nodes/codes/{code_id}", status_code=204, tags=["nodes"], responses=refuses(404))
 async def end_join_code(code_id: IdPath, principal: Provider, hub: HubDep) -> None:
+    """Revoke a join code; nodes that joined stay."""
     await enrolment.end_join_code(hub, principal, code_id)
 
 
-@router.get("/nodes", tags=["nodes"], summary="List nodes")
+@router.get("/nodes", tags=["nodes"])
 async def list_nodes(
     principal: SignedIn,
     hub: HubDep,
@@ -220,7 +174,8 @@ async def list_nodes(
     after: Cursor = None,
     limit: Limit = 100,
 ) -> NodePage:
-    wanted = node_list.NodeFilter(
+    """List nodes."""
+    filters = node_list.NodeFilter(
         mine=mine,
         states=[one.value for one in state],
         statuses=status,
@@ -229,135 +184,85 @@ async def list_nodes(
         tier=tier,
         region=region,
     )
-    return await node_list.page(hub, principal, wanted, after=after, limit=limit)
+    return await node_list.page(hub, principal, filters, after=after, limit=limit)
 
 
-@router.get(
-    "/nodes/self",
-    tags=["agent"],
-    summary="Whose node it is that asks, and what it earns",
-    responses=refuses(404),
-)
+@router.get("/nodes/self", tags=["agent"], responses=refuses(404))
 async def get_own_node(node: Node, hub: HubDep) -> OwnNodeView:
+    """Get the calling node's owner and earnings."""
     return await own_node.view(hub, node)
 
 
-@router.post(
-    "/nodes/leave",
-    tags=["agent"],
-    summary="The node leaves the pool: its key is refused from now on, and what it held runs elsewhere",
-    responses=refuses(404),
-)
+@router.post("/nodes/leave", tags=["agent"], responses=refuses(404))
 async def leave(node: Node, hub: HubDep) -> OwnNodeView:
+    """Remove the calling node from the pool; its jobs run elsewhere."""
     return await departures.leave(hub, node)
 
 
-@router.get("/nodes/{node_id}", tags=["nodes"], summary="One node", responses=refuses(404))
+@router.get("/nodes/{node_id}", tags=["nodes"], responses=refuses(404))
 async def get_node(node_id: IdPath, principal: SignedIn, hub: HubDep) -> NodeView:
+    """One node."""
     return await nodes.get(hub, principal, node_id)
 
 
-@router.get(
-    "/nodes/{node_id}/evidence",
-    tags=["nodes"],
-    summary="The outcomes behind a node's reputation, newest first",
-    responses=refuses(404),
-)
+@router.get("/nodes/{node_id}/evidence", tags=["nodes"], responses=refuses(404))
 async def node_evidence(
     node_id: IdPath, principal: SignedIn, hub: HubDep, *, after: Cursor = None, limit: Limit = 50
 ) -> EvidencePage:
+    """The outcomes behind a node's reputation, newest first."""
     return await evidence.page(hub, principal, node_id, after=after, limit=limit)
 
 
-@router.get(
-    "/nodes/{node_id}/work",
-    tags=["nodes"],
-    summary="What a node of yours holds now, since when, and what it pays",
-    responses=refuses(404),
-)
+@router.get("/nodes/{node_id}/work", tags=["nodes"], responses=refuses(404))
 async def node_work(node_id: IdPath, principal: SignedIn, hub: HubDep) -> NodeWork:
+    """Show what one of your nodes runs now, since when, and what it earns."""
     return await evidence.work(hub, principal, node_id)
 
 
-@router.get(
-    "/nodes/{node_id}/why", tags=["nodes"], summary="Why the node has (no) work", responses=refuses(404)
-)
+@router.get("/nodes/{node_id}/why", tags=["nodes"], responses=refuses(404))
 async def explain_node(node_id: IdPath, principal: SignedIn, hub: HubDep) -> NodeWhyView:
+    """Explain why a node has or lacks work."""
     return await nodes.why(hub, principal, node_id)
 
 
-@router.get(
-    "/nodes/{node_id}/rules",
-    tags=["nodes"],
-    summary="What others may do on a node of yours",
-    responses=refuses(404),
-)
+@router.get("/nodes/{node_id}/rules", tags=["nodes"], responses=refuses(404))
 async def get_node_rules(node_id: IdPath, principal: MayRead, hub: HubDep) -> NodeRulesView:
+    """Get the rules for other people's jobs on your node."""
     return await owner_rules.get(hub, principal, node_id)
 
 
-@router.put(
-    "/nodes/{node_id}/rules",
-    tags=["nodes"],
-    summary="Say what others may do on a node of yours; replaces the rules before",
-    responses=refuses(404),
-)
+@router.put("/nodes/{node_id}/rules", tags=["nodes"], responses=refuses(404))
 async def set_node_rules(
-    node_id: IdPath,
-    body: Annotated[NodeRules, Body(openapi_examples=examples.NODE_RULES)],
-    principal: MayProvide,
-    hub: HubDep,
+    node_id: IdPath, body: NodeRules, principal: MayProvide, hub: HubDep
 ) -> NodeRulesView:
+    """Replace the rules for other people's jobs on your node."""
     return await owner_rules.set_(hub, principal, node_id, rules=body)
 
 
-@router.post(
-    "/nodes/{node_id}/state",
-    tags=["nodes"],
-    summary="Pause, resume or drain a node of yours",
-    responses=refuses(404, 409),
-)
+@router.post("/nodes/{node_id}/state", tags=["nodes"], responses=refuses(404, 409))
 async def set_node_state(
-    node_id: IdPath,
-    body: Annotated[NodeStateRequest, Body(openapi_examples=examples.NODE_STATE)],
-    principal: MayProvide,
-    hub: HubDep,
+    node_id: IdPath, body: NodeStateRequest, principal: MayProvide, hub: HubDep
 ) -> NodeView:
+    """Pause, resume or drain one of your nodes."""
     return await nodes.set_state(hub, principal, node_id, state=NodeState(body.state))
 
 
-@router.post(
-    "/nodes/{node_id}/revoke",
-    tags=["nodes"],
-    summary="Refuse the node's key from now on; its jobs run elsewhere",
-    responses=refuses(404),
-)
+@router.post("/nodes/{node_id}/revoke", tags=["nodes"], responses=refuses(404))
 async def revoke_node(node_id: IdPath, principal: MayProvide, hub: HubDep) -> NodeView:
+    """Revoke a node's key; its jobs run elsewhere."""
     return await departures.revoke(hub, principal, node_id)
 
 
-@router.post(
-    "/nodes/{node_id}/pardon",
-    tags=["nodes"],
-    summary="Take back a node's ban and strikes for wrong results",
-    responses=refuses(404),
-)
+@router.post("/nodes/{node_id}/pardon", tags=["nodes"], responses=refuses(404))
 async def pardon_node(node_id: IdPath, admin: Admin, hub: HubDep) -> NodeView:
+    """Lift a node's ban and clear its violations."""
     await reputation.pardon(hub, admin, node_id)
     return await nodes.get(hub, admin, node_id)
 
 
-@router.post(
-    "/nodes/{node_id}/review",
-    tags=["nodes"],
-    status_code=201,
-    summary="Ask an administrator to look at a node's ban or probation",
-    responses=refuses(404, 409),
-)
+@router.post("/nodes/{node_id}/review", tags=["nodes"], status_code=201, responses=refuses(404, 409))
 async def review_node(
-    node_id: IdPath,
-    body: Annotated[ReviewRequest, Body(openapi_examples=examples.REVIEW)],
-    principal: MayProvide,
-    hub: HubDep,
+    node_id: IdPath, body: ReviewRequest, principal: MayProvide, hub: HubDep
 ) -> ReviewReply:
+    """Request a review of a node's ban or probation."""
     return await reviews.ask(hub, principal, node_id, note=body.note)

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, bindparam, func, or_, select, update
 from computepool.core.fleet.node_status import Departure
 from computepool.core.resources import NodeState
 from computepool.hub.db import dialect
+from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import accounts, nodes
 from computepool.hub.db.typed_rows import TypedRow
@@ -53,19 +54,19 @@ def insert_node(tx: Tx, **columns: Any) -> None:
 
 
 def get_node(connection: Connection, node_id: str) -> NodeRow | None:
-    return NodeRow.first(connection.execute(_NODE, {"node": node_id}))
+    return NodeRow.one(_NODE.first(connection, node=node_id))
 
 
-_NODE = _WITH_OWNER.where(nodes.c.id == bindparam("node"))
+_NODE = Prepared(_WITH_OWNER.where(nodes.c.id == bindparam("node")))
 
 
 def lock_node(tx: Tx, node_id: str) -> None:
     """Until the transaction ends nobody else settles for this node. SQLite has one writer anyway."""
     if tx.connection.dialect.name == "postgresql":
-        tx.connection.execute(_LOCKED, {"node": node_id})
+        _LOCKED.rows(tx.connection, node=node_id)
 
 
-_LOCKED = select(nodes.c.id).where(nodes.c.id == bindparam("node")).with_for_update(key_share=True)
+_LOCKED = Prepared(select(nodes.c.id).where(nodes.c.id == bindparam("node")).with_for_update(key_share=True))
 
 
 def set_key(tx: Tx, row: NodeRow, *, public_key: str, until_ms: int) -> None:
@@ -151,8 +152,8 @@ def ids_between(connection: Connection, least: str, most: str, *, limit: int) ->
 
 def owners(connection: Connection, node_ids: Iterable[str]) -> dict[str, str]:
     """By node, its account: that never changes."""
-    wanted = dialect.among(connection, nodes.c.id, node_ids)
-    rows = connection.execute(select(nodes.c.id, nodes.c.account_id).where(wanted))
+    matching = dialect.among(connection, nodes.c.id, node_ids)
+    rows = connection.execute(select(nodes.c.id, nodes.c.account_id).where(matching))
     return {row.id: row.account_id for row in rows}
 
 
@@ -163,8 +164,8 @@ def count_nodes(connection: Connection) -> int:
 
 
 def get_names(connection: Connection, node_ids: Sequence[str]) -> dict[str, str]:
-    wanted = dialect.among(connection, nodes.c.id, node_ids)
-    rows = connection.execute(select(nodes.c.id, nodes.c.name).where(wanted))
+    matching = dialect.among(connection, nodes.c.id, node_ids)
+    rows = connection.execute(select(nodes.c.id, nodes.c.name).where(matching))
     return {row.id: row.name for row in rows}
 
 
@@ -188,12 +189,21 @@ def depart(tx: Tx, *, node_id: str, boot_id: str) -> bool:
 
 
 def set_profile(tx: Tx, *, node_id: str, name: str, profile: str, boot_id: str) -> None:
-    statement = (
-        update(nodes)
-        .where(nodes.c.id == node_id)
-        .values(name=name, profile=profile, boot_id=boot_id, last_seen_ms=tx.now_ms, departure=None)
+    row = {"node": node_id, "called": name, "said": profile, "boot": boot_id, "now": tx.now_ms}
+    _PROFILE.execute(tx.connection, [row])
+
+
+_PROFILE = Prepared(
+    update(nodes)
+    .where(nodes.c.id == bindparam("node"))
+    .values(
+        name=bindparam("called"),
+        profile=bindparam("said"),
+        boot_id=bindparam("boot"),
+        last_seen_ms=bindparam("now"),
+        departure=None,
     )
-    tx.connection.execute(statement)
+)
 
 
 def set_rules(tx: Tx, *, node_id: str, rules: str) -> None:

@@ -1,4 +1,4 @@
-"""What the hub remembers of nodes: those that poll it, and the others."""
+"""The hub's memory of nodes: those that poll it, and the others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class RemoteNodes:
     """Nodes that the store knows, and that do not poll this hub: offline a while, or at another hub."""
 
     fleet: Fleet = field(default_factory=Fleet)
-    said: dict[str, str] = field(default_factory=dict)  #: by node, what its row said
+    descriptions: dict[str, str] = field(default_factory=dict)  #: by node, what its row said
 
 
 @dataclass(slots=True)

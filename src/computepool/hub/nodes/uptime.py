@@ -49,9 +49,9 @@ def _sentence(shares: Sequence[UptimeShare]) -> str:
     day, _, month = shares
     if month.known_ms < HOUR_MS:
         return "It has been known for less than an hour: that says little yet."
-    said = f"Online {_percent(day)} of the last 24 hours"
+    sentence = f"Online {_percent(day)} of the last 24 hours"
     days = month.known_ms // (24 * HOUR_MS)
-    return f"{said}, {_percent(month)} of the last {days} days." if days > 1 else f"{said}."
+    return f"{sentence}, {_percent(month)} of the last {days} days." if days > 1 else f"{sentence}."
 
 
 def _percent(share: UptimeShare) -> str:

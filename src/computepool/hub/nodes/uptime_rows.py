@@ -30,9 +30,9 @@ def of_nodes(
     connection: Connection, node_ids: Iterable[str], *, since_ms: int
 ) -> dict[str, list[tuple[int, int]]]:
     """What is over, of those that reach into the time since then."""
-    wanted = dialect.among(connection, node_spans.c.node_id, node_ids)
+    matching = dialect.among(connection, node_spans.c.node_id, node_ids)
     found: dict[str, list[tuple[int, int]]] = {}
-    for row in connection.execute(select(node_spans).where(wanted, node_spans.c.until_ms >= since_ms)):
+    for row in connection.execute(select(node_spans).where(matching, node_spans.c.until_ms >= since_ms)):
         found.setdefault(row.node_id, []).append((row.since_ms, row.until_ms))
     return found
 

@@ -87,9 +87,8 @@ class Courier:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._client = _client(hub)
-        self._calls: dict[
-            str, tuple[str, asyncio.Task[None]]
-        ] = {}  #: by webhook: its account, and what calls it
+        #: by webhook: its account, and what calls it
+        self._calls: dict[str, tuple[str, asyncio.Task[None]]] = {}
         self._turn = 0
         self._turns: dict[str, int] = {}  #: when an account had its last one
 
@@ -266,10 +265,10 @@ def _settle(tx: Tx, *, row: DueDelivery, verdict: DeliveryResult, settings: Sett
         if hook.failing_since_ms is not None:
             rows.change(tx, hook.id, failing_since_ms=None)
         return
-    _failed(tx, hook, verdict=verdict, settings=settings)
+    _note_failure(tx, hook, verdict=verdict, settings=settings)
 
 
-def _failed(tx: Tx, hook: WebhookRow, *, verdict: DeliveryResult, settings: Settings) -> None:
+def _note_failure(tx: Tx, hook: WebhookRow, *, verdict: DeliveryResult, settings: Settings) -> None:
     since_ms = hook.failing_since_ms or tx.now_ms
     if hook.failing_since_ms is None:
         rows.change(tx, hook.id, failing_since_ms=since_ms)

@@ -42,13 +42,13 @@ class _News:
 
 async def gather(hub: Hub) -> int:
     """One round: what happened since the last one becomes deliveries. Returns how many."""
-    told = 0
+    notified = 0
     busy = [hook.id for hook in await hub.store.read(rows.enabled)]
     for _ in range(_LOOKS_MAX):
         looks = [(hook_id, await _look(hub, hook_id)) for hook_id in busy]
-        told += sum(count for _, (count, _) in looks)
+        notified += sum(count for _, (count, _) in looks)
         busy = [hook_id for hook_id, (_, more) in looks if more]
-    return told
+    return notified
 
 
 async def _look(hub: Hub, webhook_id: str) -> tuple[int, bool]:
@@ -76,8 +76,8 @@ def _news(connection: Connection, hook: WebhookRow, *, address: str) -> _News | 
     found = rows.news(connection, hook, limit=_LOOK_MAX)
     if not found:
         return None
-    told = [(row, event) for row in found if (event := _event(row)) and wants(hook, event)]
-    about = _About(connection, [row for row, _ in told])
+    notified = [(row, event) for row in found if (event := _event(row)) and wants(hook, event)]
+    about = _About(connection, [row for row, _ in notified])
     deliveries = [
         {
             "id": delivery_id(hook.id, row.seq),
@@ -85,7 +85,7 @@ def _news(connection: Connection, hook: WebhookRow, *, address: str) -> _News | 
             "event": event,
             "body": payload(address, event, at_ms=row.at_ms, data=data),
         }
-        for row, event in told
+        for row, event in notified
         if (data := about.data(row, event)) is not None
     ]
     return _News(hook, found[-1].seq, deliveries, full=len(found) == _LOOK_MAX)
@@ -105,8 +105,8 @@ def delivery_id(webhook_id: str, seq: int) -> str:
 
 def payload(address: str, event: str, *, at_ms: int, data: dict[str, Any]) -> str:
     """Ids and counts; never results, and no more of a person's words than names."""
-    said = {"version": PAYLOAD_VERSION, "type": event, "at_ms": at_ms, "hub": address, "data": data}
-    return json.dumps(said, separators=(",", ":"))
+    fields = {"version": PAYLOAD_VERSION, "type": event, "at_ms": at_ms, "hub": address, "data": data}
+    return json.dumps(fields, separators=(",", ":"))
 
 
 class _About:
@@ -119,22 +119,22 @@ class _About:
 
     def data(self, row: EventRow, event: str) -> dict[str, Any] | None:
         if event == FINISHED:
-            return self._finished(row)
+            return self._finished_job(row)
         group = group_rows.get_group(self._connection, row.group_id or "")
         if group is None:
             return None
-        said = json.loads(row.data or "{}")
+        fields = json.loads(row.data or "{}")
         data = {"group_id": group.id, "name": group.name[:_NAMES_MAX]}
         if event == HOME:
-            numbers = {name: said.get(name) for name in ("items", "files", "bytes")}
+            numbers = {name: fields.get(name) for name in ("items", "files", "bytes")}
             return {**data, "node_id": row.node_id, **numbers}
         view = groups.view(self._connection, group)
         counts = {name: view[name] for name in ("total", "succeeded", "failed")}
-        return {**data, "round": said.get("round"), **counts}
+        return {**data, "round": fields.get("round"), **counts}
 
-    def _finished(self, row: EventRow) -> dict[str, Any] | None:
+    def _finished_job(self, row: EventRow) -> dict[str, Any] | None:
         job = self._jobs.get(row.job_id or "")
-        if job is None or job.errand is not None:  # hub jobs are nobody's business
+        if job is None or job.hub_job is not None:  # hub jobs are nobody's business
             return None
         words = {"key": job.key and job.key[:_NAMES_MAX], "name": job.name[:_NAMES_MAX]}
         return {

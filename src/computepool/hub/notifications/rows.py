@@ -55,7 +55,7 @@ class JobName(TypedRow, of=jobs):
     id: str
     key: str | None
     name: str
-    errand: str | None
+    hub_job: str | None
 
 
 def insert(tx: Tx, **columns: Any) -> None:
@@ -113,10 +113,6 @@ def disable(tx: Tx, webhook_id: str, *, reason: str) -> bool:
 
 
 # the events, which are the outbox
-
-
-def last_event(connection: Connection) -> int:
-    return int(connection.execute(select(func.coalesce(func.max(events.c.seq), 0))).scalar_one())
 
 
 def news(connection: Connection, hook: WebhookRow, *, limit: int) -> list[EventRow]:

@@ -9,6 +9,7 @@ from computepool.core import network
 from computepool.core.errors import BadRequest, Conflict, NotFound, RateLimited, TooLarge
 from computepool.hub.clock import new_id
 from computepool.hub.context import Hub
+from computepool.hub.db import event_rows
 from computepool.hub.db.session import Connection, Tx
 from computepool.hub.groups import collector, groups
 from computepool.hub.groups import rows as group_rows
@@ -47,7 +48,7 @@ async def create(
 ) -> NewWebhookReply:
     check_url(hub, request.url)
     webhook_id, account = new_id(hub.clock, "hook"), principal.account_id
-    wanted = [event for event in EVENTS if event in request.events]
+    events = [event for event in EVENTS if event in request.events]
     most, secret = hub.settings.webhooks_max, secret_text(secret_of(hub, webhook_id))
 
     def effect(tx: Tx) -> NewWebhookReply:
@@ -58,11 +59,11 @@ async def create(
             id=webhook_id,
             account_id=account,
             url=request.url,
-            events=",".join(wanted),
-            cursor=rows.last_event(tx.connection),
+            events=",".join(events),
+            cursor=event_rows.last_event(tx.connection),
         )
-        _say(tx, principal, "webhook.created", webhook_id=webhook_id)
-        if notices.COMPLETE in wanted:
+        _emit(tx, principal, "webhook.created", webhook_id=webhook_id)
+        if notices.COMPLETE in events:
             _watch_groups(tx, account)
         row = rows.get(tx.connection, webhook_id)
         assert row is not None
@@ -88,12 +89,12 @@ def check_url(hub: Hub, url: str) -> None:
         parts = urlsplit(url)
         host, _ = network.clean_host(parts.hostname or ""), parts.port
     except ValueError as error:
-        raise BadRequest(f"This is no address of a webhook: {error}.", field="url") from None
+        raise BadRequest(f"This is not a valid webhook URL: {error}.", field="url") from None
     if parts.username is not None or parts.password is not None or parts.fragment:
-        raise BadRequest("Leave names, passwords and # out of a webhook's address.", field="url")
+        raise BadRequest("A webhook's URL must not contain a user name, a password or #.", field="url")
     admitted = hub.settings.webhook_networks()
     if parts.scheme != "https" and not admitted:
-        raise BadRequest("A webhook's address begins with https://.", field="url")
+        raise BadRequest("A webhook's URL must begin with https://.", field="url")
     address = network.literal(host)
     if address is None:
         return
@@ -108,9 +109,9 @@ async def page(hub: Hub, principal: Principal) -> WebhookList:
 
 async def remove(hub: Hub, principal: Principal, webhook_id: str) -> None:
     def unit(tx: Tx) -> None:
-        _owned(tx.connection, principal, webhook_id)
+        _get_own(tx.connection, principal, webhook_id)
         rows.remove(tx, webhook_id)
-        _say(tx, principal, "webhook.removed", webhook_id=webhook_id)
+        _emit(tx, principal, "webhook.removed", webhook_id=webhook_id)
 
     await hub.store.write(unit)
 
@@ -119,15 +120,15 @@ async def enable(hub: Hub, principal: Principal, webhook_id: str) -> WebhookView
     """Again, from now on: what happened meanwhile is in `pool events` and in the groups themselves."""
 
     def unit(tx: Tx) -> WebhookView:
-        row = _owned(tx.connection, principal, webhook_id)
+        row = _get_own(tx.connection, principal, webhook_id)
         if row.disabled_at_ms is not None:
-            cursor = rows.last_event(tx.connection)
+            cursor = event_rows.last_event(tx.connection)
             state = {"disabled_at_ms": None, "disabled_reason": None, "failing_since_ms": None}
             rows.change(tx, webhook_id, cursor=cursor, failures=0, next_call_ms=0, **state)
-            _say(tx, principal, "webhook.enabled", webhook_id=webhook_id)
+            _emit(tx, principal, "webhook.enabled", webhook_id=webhook_id)
             if notices.wants(row, notices.COMPLETE):
                 _watch_groups(tx, row.account_id)
-        return view(_owned(tx.connection, principal, webhook_id))
+        return view(_get_own(tx.connection, principal, webhook_id))
 
     return await hub.store.write(unit)
 
@@ -137,16 +138,16 @@ async def test(hub: Hub, principal: Principal, webhook_id: str) -> DeliveryView:
     number, settings = hub.clock.entropy(8).hex(), hub.settings
 
     def unit(tx: Tx) -> DeliveryView:
-        row = _owned(tx.connection, principal, webhook_id)
+        row = _get_own(tx.connection, principal, webhook_id)
         if row.disabled_at_ms is not None:
             raise Conflict(f"The webhook is disabled: {row.disabled_reason}. Enable it first.")
         since_ms, most = tx.now_ms - _MINUTE_MS, settings.webhook_tests_max
         if rows.recent(tx.connection, row.account_id, event=_TEST, since_ms=since_ms) >= most:
             raise RateLimited(f"An account may ask for {most} tests in a minute.", retry_after_s=60)
-        delivery = f"msg_{rows.last_event(tx.connection):013x}_{number}"
+        delivery = f"msg_{event_rows.last_event(tx.connection):013x}_{number}"
         body = notices.payload(settings.address, _TEST, at_ms=tx.now_ms, data={"webhook_id": webhook_id})
-        told = {"id": delivery, "webhook_id": webhook_id, "event": _TEST, "body": body}
-        rows.insert_deliveries(tx, [told])
+        delivery_row = {"id": delivery, "webhook_id": webhook_id, "event": _TEST, "body": body}
+        rows.insert_deliveries(tx, [delivery_row])
         [made] = rows.page(tx.connection, webhook_id, before=None, limit=1)
         return _delivery(made)
 
@@ -157,7 +158,7 @@ async def deliveries(
     hub: Hub, principal: Principal, webhook_id: str, *, after: str | None, limit: int
 ) -> DeliveryPage:
     def load(connection: Connection) -> list[DeliveryView]:
-        _owned(connection, principal, webhook_id)
+        _get_own(connection, principal, webhook_id)
         return [_delivery(row) for row in rows.page(connection, webhook_id, before=after, limit=limit)]
 
     found = await hub.store.read(load)
@@ -166,11 +167,11 @@ async def deliveries(
 
 def _delivery(row: DeliveryRow) -> DeliveryView:
     waits = row.state == rows.PENDING
-    said = {**row._asdict(), "next_try_ms": row.next_try_ms if waits else None}
-    return DeliveryView.model_validate(said)
+    fields = {**row._asdict(), "next_try_ms": row.next_try_ms if waits else None}
+    return DeliveryView.model_validate(fields)
 
 
-def _owned(connection: Connection, principal: Principal, webhook_id: str) -> WebhookRow:
+def _get_own(connection: Connection, principal: Principal, webhook_id: str) -> WebhookRow:
     """Not even an admin's: the address may be a secret itself."""
     row = rows.get(connection, webhook_id)
     if row is None or row.account_id != principal.account_id:
@@ -178,6 +179,6 @@ def _owned(connection: Connection, principal: Principal, webhook_id: str) -> Web
     return row
 
 
-def _say(tx: Tx, principal: Principal, action: str, *, webhook_id: str) -> None:
+def _emit(tx: Tx, principal: Principal, action: str, *, webhook_id: str) -> None:
     data = json.dumps({"webhook_id": webhook_id})
     tx.emit(actor=principal.account_id, action=action, account_id=principal.account_id, data=data)

@@ -67,11 +67,11 @@ async def _event_filter(
     )
 
 
-@router.get("/events", summary="Every state transition, oldest first; or searched, newest first")
+@router.get("/events")
 async def list_events(
     principal: SignedIn,
     hub: HubDep,
-    wanted: Annotated[EventFilter, Depends(_event_filter)],
+    filters: Annotated[EventFilter, Depends(_event_filter)],
     *,
     after: Seq = 0,
     before: Annotated[
@@ -82,9 +82,10 @@ async def list_events(
     limit: Limit = 100,
     wait_ms: WaitMs,
 ) -> EventPage:
+    """List state transitions, oldest first; or search them, newest first."""
     if newest or before is not None:
-        return await events.search(hub, principal, before=before, limit=limit, wanted=wanted)
-    return await events.page(hub, principal, after=after, limit=limit, wanted=wanted, wait_ms=wait_ms)
+        return await events.search(hub, principal, before=before, limit=limit, filters=filters)
+    return await events.page(hub, principal, after=after, limit=limit, filters=filters, wait_ms=wait_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +95,10 @@ class _Listener:
     hub: Hub
     after: int
 
-    async def hear(self, told: AsyncIterator[T]) -> AsyncIterator[T]:
+    async def follow(self, updates: AsyncIterator[T]) -> AsyncIterator[T]:
         """As long as the caller is signed in, and may see what it saw when it began."""
         begun = access.scope(self.principal)
-        async for one in told:
+        async for one in updates:
             now = await dependencies.signed_in_now(self.request)
             if now is None or access.scope(now) != begun:
                 return
@@ -140,29 +141,26 @@ Listener = Annotated[_Listener, Depends(_listener)]
 _OPEN = ServerSentEvent(comment="open")
 
 
-@router.get(
-    "/events/stream", response_class=EventSourceResponse, summary="The same, live (server-sent events)"
-)
+@router.get("/events/stream", response_class=EventSourceResponse)
 async def stream_events(listener: Listener) -> AsyncIterator[EventView]:
+    """Stream state transitions (server-sent events)."""
     yield _OPEN  # type: ignore[misc]
-    told = events.stream(listener.hub, listener.principal, after=listener.after)
-    async for batch in listener.hear(told):
+    updates = events.stream(listener.hub, listener.principal, after=listener.after)
+    async for batch in listener.follow(updates):
         for event in batch:
-            said = ServerSentEvent(data=event, event=event.action, id=str(event.seq), retry=_RETRY_MS)
-            yield said  # type: ignore[misc]
+            message = ServerSentEvent(data=event, event=event.action, id=str(event.seq), retry=_RETRY_MS)
+            yield message  # type: ignore[misc]
 
 
-@router.get(
-    "/events/news",
-    response_class=EventSourceResponse,
-    summary="What changed, live, for pages that show it (server-sent events)",
-)
+@router.get("/events/news", response_class=EventSourceResponse)
 async def stream_news(listener: Listener) -> AsyncIterator[News]:
-    """`alive` events say how many milliseconds it is until the next word at most."""
+    """Stream change notifications for open pages (server-sent events).
+    `alive` events say how many milliseconds it is until the next word at most.
+    """
     yield _OPEN  # type: ignore[misc]
     alive = ServerSentEvent(event="alive", data=round(listener.hub.settings.news_alive_s * 1000))
     yield alive  # type: ignore[misc]
-    told = news.stream(listener.hub, listener.principal, after=listener.after)
-    async for one in listener.hear(told):
-        said = alive if one is None else ServerSentEvent(data=one, id=str(one.cursor), retry=_RETRY_MS)
-        yield said  # type: ignore[misc]
+    updates = news.stream(listener.hub, listener.principal, after=listener.after)
+    async for one in listener.follow(updates):
+        message = alive if one is None else ServerSentEvent(data=one, id=str(one.cursor), retry=_RETRY_MS)
+        yield message  # type: ignore[misc]

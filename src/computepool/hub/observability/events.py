@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -30,16 +30,16 @@ EVERYTHING = EventFilter()
 BEFORE_ALL = 2**62
 
 
-def _own(principal: Principal, wanted: EventFilter) -> EventFilter:
+def _own(principal: Principal, filters: EventFilter) -> EventFilter:
     """Whatever is asked for, people find their own events, and administrators everybody's."""
-    return replace(wanted, whose=access.scope(principal))
+    return replace(filters, whose=access.scope(principal))
 
 
 async def page(
-    hub: Hub, principal: Principal, *, after: int, limit: int, wait_ms: int, wanted: EventFilter = EVERYTHING
+    hub: Hub, principal: Principal, *, after: int, limit: int, wait_ms: int, filters: EventFilter = EVERYTHING
 ) -> EventPage:
     """Oldest first, those after a number; waits for one."""
-    events, cursor = await _next(hub, _own(principal, wanted), after=after, limit=limit, wait_ms=wait_ms)
+    events, cursor = await _next(hub, _own(principal, filters), after=after, limit=limit, wait_ms=wait_ms)
     return EventPage(events=events, cursor=cursor, names=await _names(hub, principal, events))
 
 
@@ -50,7 +50,7 @@ async def _next(
     cursor, looked = after, 0
     while True:
         with hub.signals.watch("events") as watch:
-            found = await _younger(hub, own, after=cursor, limit=limit)
+            found = await _look(hub, own, search_rows.growing_events, after=cursor, limit=limit)
             looked += 0 if found.seen is None else _WINDOW
             # Also past what is not wanted: nothing is looked at twice, by this request or by the next one.
             cursor = max(cursor, found.upto or 0) if found.seen is None else found.seen
@@ -69,31 +69,27 @@ async def _next(
     return events, max([cursor, *(event.seq for event in events)])
 
 
-async def _younger(hub: Hub, wanted: EventFilter, *, after: int, limit: int) -> SearchPage:
-    async with hub.jobs.searches if search_rows.is_search(wanted) else nullcontext():
-        return await hub.store.read(
-            lambda connection: search_rows.growing_events(
-                connection, wanted, after=after, limit=limit, window=_WINDOW
-            )
-        )
+async def _look(hub: Hub, filters: EventFilter, find: Callable[..., SearchPage], **where: int) -> SearchPage:
+    async with hub.jobs.searches if search_rows.is_search(filters) else nullcontext():
+        return await hub.store.read(lambda connection: find(connection, filters, **where, window=_WINDOW))
 
 
 async def search(
-    hub: Hub, principal: Principal, *, before: int | None, limit: int, wanted: EventFilter
+    hub: Hub, principal: Principal, *, before: int | None, limit: int, filters: EventFilter
 ) -> EventPage:
     """Newest first. `next` goes on where this ended, also where nothing was found so far."""
-    own = _own(principal, wanted)
+    own = _own(principal, filters)
     newest = await hub.store.read(event_rows.last_event)
     start = BEFORE_ALL if before is None else before
-    if wanted.until_ms is not None:
-        until_ms = wanted.until_ms
+    if filters.until_ms is not None:
+        until_ms = filters.until_ms
         start = min(start, 1 + await hub.store.read(lambda c: search_rows.number_at(c, until_ms)))
     rows: list[EventRow] = []
     at: int | None = start
     found = SearchPage()
     looked = 0
     while at is not None and len(rows) < limit and looked < _LOOKED_AT_MAX:
-        found = await _older(hub, own, before=at, limit=limit - len(rows))
+        found = await _look(hub, own, search_rows.search_events, before=at, limit=limit - len(rows))
         rows += found.rows
         looked += _WINDOW
         at = found.seen
@@ -105,15 +101,6 @@ async def search(
         searched_to_ms=None if at is None else found.seen_ms,
         names=await _names(hub, principal, events),
     )
-
-
-async def _older(hub: Hub, wanted: EventFilter, *, before: int, limit: int) -> SearchPage:
-    async with hub.jobs.searches if search_rows.is_search(wanted) else nullcontext():
-        return await hub.store.read(
-            lambda connection: search_rows.search_events(
-                connection, wanted, before=before, limit=limit, window=_WINDOW
-            )
-        )
 
 
 async def _names(hub: Hub, principal: Principal, events: Sequence[EventView]) -> dict[str, str]:

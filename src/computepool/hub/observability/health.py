@@ -20,7 +20,7 @@ from computepool.hub.observability.vital_rows import Vitals
 from computepool.protocol.health import Health, HealthPart, HealthView, LoopView, VersionCount
 
 _MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
-_HEARD_MS = 2 * _MINUTE_MS
+_SEEN_MS = 2 * _MINUTE_MS
 _SLOW_MS = 500
 _SKEW_WARN_MS, _SKEW_FAIL_MS = 2_000, 30_000
 _GB = 10**9
@@ -62,8 +62,8 @@ def _read(hub: Hub, connection: Connection) -> Vitals:
     return vital_rows.read(
         connection,
         now_ms=now_ms,
-        seen_since_ms=now_ms - _HEARD_MS,
-        asked_since_ms=now_ms - round(hub.settings.approval_life_s * 1000),
+        seen_since_ms=now_ms - _SEEN_MS,
+        requested_since_ms=now_ms - round(hub.settings.approval_lifetime_s * 1000),
     )
 
 
@@ -189,7 +189,7 @@ def _webhooks(_hub: Hub, known: Vitals) -> HealthPart:
         return _part(
             "webhooks", "warn" if known.webhooks_failing else "note", words, todo=todo, values=values
         )
-    return _part("webhooks", "ok", "What was to be told has arrived.", values=values)
+    return _part("webhooks", "ok", "All deliveries have arrived.", values=values)
 
 
 def _payouts(hub: Hub, known: Vitals) -> HealthPart:
@@ -215,8 +215,8 @@ def _approvals(hub: Hub, known: Vitals) -> HealthPart:
     if not waiting:
         return _part("approvals", "ok", "No request waits for an administrator.", values=values)
     words = f"{counted(waiting, 'request waits', 'requests wait')} for an administrator."
-    asked = filter(None, (known.oldest_approval_ms, known.oldest_payout_ms))
-    late = hub.now_ms() - min(asked, default=hub.now_ms()) > _DAY_MS
+    oldest = filter(None, (known.oldest_approval_ms, known.oldest_payout_ms))
+    late = hub.now_ms() - min(oldest, default=hub.now_ms()) > _DAY_MS
     todo = "Agree or refuse: `pool approvals list`."
     return _part("approvals", "warn" if late else "note", words, todo=todo, values=values)
 
@@ -227,8 +227,8 @@ def _backup(hub: Hub, _known: Vitals) -> HealthPart:
     todo = f"Make backups from outside, also while the hub serves: {how}; and keep the folder of artifacts."
     stamp = hub.settings.backup_stamp
     if stamp is None:
-        tell = "Let each backup touch a file, and name it in COMPUTEPOOL_BACKUP_STAMP: then its age is shown here."
-        return _part("backup", "note", "The hub makes no backups and knows of none.", todo=f"{todo} {tell}")
+        advice = "Let each backup touch a file, and name it in COMPUTEPOOL_BACKUP_STAMP: then its age is shown here."
+        return _part("backup", "note", "The hub makes no backups and knows of none.", todo=f"{todo} {advice}")
     try:
         age_ms = max(0, hub.now_ms() - round(stamp.stat().st_mtime * 1000))
     except OSError as error:
@@ -296,15 +296,7 @@ def _loops(loops: list[LoopView]) -> HealthPart:
 def _loop(beat: LoopState, now_ms: int) -> LoopView:
     late = beat.silent_ms(now_ms) > max(_MINUTE_MS, 5 * beat.interval_ms)
     state: Health = "fail" if late else "warn" if beat.failures else "ok"
-    return LoopView(
-        name=beat.name,
-        state=state,
-        interval_ms=beat.interval_ms,
-        ran_at_ms=beat.ran_at_ms,
-        failed_at_ms=beat.failed_at_ms,
-        failures=beat.failures,
-        error=beat.error,
-    )
+    return LoopView.from_attributes(beat, state=state)
 
 
 def _node_versions(known: Vitals | None) -> list[VersionCount]:

@@ -44,7 +44,7 @@ POOL_RULES: dict[str, Finder] = {
     "an unfinished job names its checkpoint, a finished one has none": consistency_checkpoints.lost_checkpoints,
     "what accounts keep in the database is what is counted for them": inline_rows.differing,
     "a node's reputation is what its events say": reputation_rows.differing,
-    "a submitter's conduct is what the events say": submitter_reputation_rows.differing,
+    "a submitter's reputation is what the events say": submitter_reputation_rows.differing,
 }
 
 MONEY_RULES: dict[str, Finder] = {

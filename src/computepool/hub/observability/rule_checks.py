@@ -29,7 +29,7 @@ async def start(hub: Hub, admin: Principal) -> CheckView:
         state="running",
         sentence="The rules are being checked.",
         started_at_ms=hub.now_ms(),
-        asked_by=admin.account_id,
+        requested_by=admin.account_id,
         rules=waiting,
     )
     hub.process.tasks.add(task := asyncio.create_task(_run(hub, admin.account_id)))
@@ -39,22 +39,20 @@ async def start(hub: Hub, admin: Principal) -> CheckView:
 
 async def last(hub: Hub, *, wait_ms: int) -> CheckView:
     """Waits for the end of one that is under way."""
-    deadline_ms = hub.now_ms() + wait_ms
-    while True:
-        with hub.signals.watch(TOPIC) as watch:
-            left_ms = deadline_ms - hub.now_ms()
-            if hub.observability.check.state != "running" or left_ms <= 0 or hub.process.stopping:
-                return hub.observability.check
-            await watch.wait(left_ms / 1000)
+
+    async def look() -> tuple[CheckView, bool]:
+        return hub.observability.check, hub.observability.check.state != "running"
+
+    return await hub.long_poll(look, TOPIC, wait_ms=wait_ms)
 
 
-async def _run(hub: Hub, asked_by: str) -> None:
+async def _run(hub: Hub, requested_by: str) -> None:
     try:
         await hub.process.in_thread(_look, hub, asyncio.get_running_loop())
         broken = [rule for rule in hub.observability.check.rules if rule.state == "broken"]
         count = len(hub.observability.check.rules)
         sentence = f"All {count} rules hold." if not broken else f"{len(broken)} of {count} rules are broken."
-        await hub.store.write(lambda tx: _tell(tx, asked_by, sentence, broken=broken))
+        await hub.store.write(lambda tx: _emit(tx, requested_by, sentence, broken=broken))
         _end(hub, state="done", sentence=sentence, broken=len(broken))
     except Exception as error:
         logger.exception("check.failed")
@@ -63,15 +61,15 @@ async def _run(hub: Hub, asked_by: str) -> None:
         hub.signals.fire([TOPIC])
 
 
-def _end(hub: Hub, **said: object) -> None:
+def _end(hub: Hub, **fields: object) -> None:
     hub.observability.check = hub.observability.check.model_copy(
-        update={"finished_at_ms": hub.now_ms(), **said}
+        update={"finished_at_ms": hub.now_ms(), **fields}
     )
 
 
-def _tell(tx: Tx, asked_by: str, sentence: str, *, broken: list[RuleView]) -> None:
+def _emit(tx: Tx, requested_by: str, sentence: str, *, broken: list[RuleView]) -> None:
     data = json.dumps({"sentence": sentence, "broken": [rule.rule for rule in broken]})
-    tx.emit(actor=asked_by, action="hub.checked", reason="broken" if broken else "holds", data=data)
+    tx.emit(actor=requested_by, action="hub.checked", reason="broken" if broken else "holds", data=data)
 
 
 def _look(hub: Hub, loop: asyncio.AbstractEventLoop) -> None:
@@ -94,11 +92,5 @@ def _note(hub: Hub, place: int, seen: RuleView) -> None:
 
 
 def _view(verdict: RuleResult, *, took_ms: int) -> RuleView:
-    return RuleView(
-        rule=verdict.rule,
-        kind=verdict.kind,
-        state="broken" if verdict.broken else "holds",
-        broken=len(verdict.broken),
-        examples=verdict.examples,
-        took_ms=took_ms,
-    )
+    state = "broken" if verdict.broken else "holds"
+    return RuleView.from_attributes(verdict, state=state, broken=len(verdict.broken), took_ms=took_ms)

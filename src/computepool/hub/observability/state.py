@@ -1,4 +1,4 @@
-"""What the hub remembers for people who watch it."""
+"""The hub's memory for people who watch it."""
 
 from __future__ import annotations
 

@@ -40,8 +40,8 @@ class Vitals:
     oldest_approval_ms: int | None
 
 
-def read(connection: Connection, *, now_ms: int, seen_since_ms: int, asked_since_ms: int) -> Vitals:
-    """`seen_since_ms`: nodes and hubs that were heard since then are alive; `asked_since_ms`: older questions lapsed."""
+def read(connection: Connection, *, now_ms: int, seen_since_ms: int, requested_since_ms: int) -> Vitals:
+    """`seen_since_ms`: nodes and hubs that were heard since then are alive; `requested_since_ms`: older questions lapsed."""
     waits = (IS_OPEN, jobs.c.state == JobState.QUEUED.value, jobs.c.deps_pending == 0)
     queue = connection.execute(
         select(func.count().label("total"), func.min(jobs.c.queued_at_ms).label("oldest")).where(*waits)
@@ -57,7 +57,7 @@ def read(connection: Connection, *, now_ms: int, seen_since_ms: int, asked_since
             _count(hubs.c.seen_at_ms < seen_since_ms).label("dead"),
         )
     ).one()
-    told = connection.execute(
+    webhook_counts = connection.execute(
         select(
             _count(webhooks.c.disabled_at_ms.is_not(None)).label("disabled"),
             _count(webhooks.c.disabled_at_ms.is_(None) & webhooks.c.failing_since_ms.is_not(None)).label(
@@ -72,9 +72,9 @@ def read(connection: Connection, *, now_ms: int, seen_since_ms: int, asked_since
             func.min(payouts.c.created_at_ms).label("oldest"),
         ).where(IS_UNDECIDED)
     ).one()
-    asked = connection.execute(
-        select(func.count().label("total"), func.min(approvals.c.asked_at_ms).label("oldest")).where(
-            approvals.c.state == "pending", approvals.c.asked_at_ms > asked_since_ms
+    pending = connection.execute(
+        select(func.count().label("total"), func.min(approvals.c.requested_at_ms).label("oldest")).where(
+            approvals.c.state == "pending", approvals.c.requested_at_ms > requested_since_ms
         )
     ).one()
     newest = select(events.c.at_ms).order_by(events.c.seq.desc()).limit(1)
@@ -89,13 +89,13 @@ def read(connection: Connection, *, now_ms: int, seen_since_ms: int, asked_since
         versions=_versions(connection, since_ms=seen_since_ms),
         hubs_live=served.live,
         hubs_dead=served.dead,
-        webhooks_disabled=told.disabled,
-        webhooks_failing=told.failing,
+        webhooks_disabled=webhook_counts.disabled,
+        webhooks_failing=webhook_counts.failing,
         payouts_waiting=paid.waiting,
         payouts_unknown=paid.unknown,
         oldest_payout_ms=paid.oldest,
-        approvals=asked.total,
-        oldest_approval_ms=asked.oldest,
+        approvals=pending.total,
+        oldest_approval_ms=pending.oldest,
     )
 
 
@@ -111,6 +111,6 @@ def anybody_signed_in(connection: Connection) -> bool:
 
 
 def _versions(connection: Connection, *, since_ms: int) -> dict[str, int]:
-    heard = select(nodes.c.profile).where(nodes.c.state != "revoked", nodes.c.last_seen_ms >= since_ms)
-    rows = connection.execute(heard.limit(_PROFILES_READ)).scalars()
+    recent = select(nodes.c.profile).where(nodes.c.state != "revoked", nodes.c.last_seen_ms >= since_ms)
+    rows = connection.execute(recent.limit(_PROFILES_READ)).scalars()
     return dict(Counter(str(json.loads(profile).get("version") or "unknown") for profile in rows))

@@ -49,31 +49,31 @@ class OtherHubs:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._heard: set[str] = set()
-        self._wanted = asyncio.Event()
+        self._topics: set[str] = set()
+        self._wake = asyncio.Event()
 
-    def heard(self, topics: set[str]) -> None:
+    def receive(self, topics: set[str]) -> None:
         if _ANYTHING in topics:
             self._hub.signals.fire_all()
         else:
             self._hub.signals.fire(topics)
         _forget(self._hub, topics)
-        self._heard |= {topic for topic in topics if topic in _FOLLOWED or topic.startswith(_NODE)}
-        if self._heard:
-            self._wanted.set()
+        self._topics |= {topic for topic in topics if topic in _FOLLOWED or topic.startswith(_NODE)}
+        if self._topics:
+            self._wake.set()
 
     async def catch_up(self) -> None:
         """With what was heard, as soon as there is something; what fails stays to be caught up with."""
-        await self._wanted.wait()
-        topics = frozenset(self._heard)
-        self._heard.clear()
+        await self._wake.wait()
+        topics = frozenset(self._topics)
+        self._topics.clear()
         try:
             await self._work_through(topics)
         except BaseException:
-            self._heard |= topics
+            self._topics |= topics
             raise
-        if not self._heard:
-            self._wanted.clear()
+        if not self._topics:
+            self._wake.clear()
 
     async def _work_through(self, topics: frozenset[str]) -> None:
         if PRICES_TOPIC in topics or _ANYTHING in topics:
@@ -86,4 +86,4 @@ class OtherHubs:
         named = {topic.removeprefix(_NODE) for topic in topics if topic.startswith(_NODE)}
         for node_id in sorted(here if _ANYTHING in topics else here & named):
             await nodes.reconcile(self._hub, node_id)
-        self._hub.jobs.queue.kick()
+        self._hub.jobs.queue.wake()

@@ -122,8 +122,8 @@ class Dispatcher:
                 reservation=placement.reservation,
                 since_ms=self._hub.now_ms(),
             )
-            offer, newcomer = self._offer(lane), self._pays_dues(lane)
-            if newcomer or lane.shape.avoid_owners:  # what makes a record: dues, and checks
+            offer, newcomer = self._offer(lane), self._is_newcomer(lane)
+            if newcomer or lane.shape.avoid_owners:  # these make a record: a newcomer's jobs, and checks
                 lane.narrow = not chosen_by_pool(self._hub.nodes.registry.fleet, lane.shape)
             places.append(_Place(job_id, lane, offer))
             # A lane counts as one job in what its owner may hold: all of it together is paid for its time alone.
@@ -145,7 +145,7 @@ class Dispatcher:
             if not lane.attempts:
                 continue  # just opened in this round
             depth = self._depth(self._recent_spec(lane))
-            if len(lane.attempts) * 2 > depth or self._wanted_by_others(lane, waiting):
+            if len(lane.attempts) * 2 > depth or self._needed_by_others(lane, waiting):
                 continue
             if not self._still_agreed(lane):
                 continue  # the price, or the owner's mind, changed since the lane was opened
@@ -154,10 +154,10 @@ class Dispatcher:
             places += [_Place(job_id, lane, offer) for job_id in more]
         return places
 
-    def _pays_dues(self, lane: Lane) -> bool:
+    def _is_newcomer(self, lane: Lane) -> bool:
         """A newcomer gets the jobs of others one by one, however short they are: it may lose all that it holds."""
         fleet = self._hub.nodes.registry.fleet
-        return fleet.owes_dues(lane.node_id) and fleet.profile(lane.node_id).owner != lane.shape.account
+        return fleet.is_newcomer(lane.node_id) and fleet.profile(lane.node_id).owner != lane.shape.account
 
     def _offer(self, lane: Lane) -> Offer:
         """The price of this moment, fixed for the attempts that are leased at it."""
@@ -174,7 +174,7 @@ class Dispatcher:
         attempt = session.attempts.get(attempt_id) if session is not None else None
         return attempt.grant.spec if attempt is not None else ""
 
-    def _wanted_by_others(self, lane: Lane, waiting: Mapping[Shape, int]) -> bool:
+    def _needed_by_others(self, lane: Lane, waiting: Mapping[Shape, int]) -> bool:
         if len(waiting) > _SHAPES_COMPARED_MAX:
             return True
         fleet = self._hub.nodes.registry.fleet
@@ -206,7 +206,7 @@ class Dispatcher:
                 price=place.offer.price,
                 kept=kept.get(job.id),
             )
-            registry.hold(session, place.lane, grant, since_ms=now_ms, hub_job=job.errand is not None)
+            registry.hold(session, place.lane, grant, since_ms=now_ms, hub_job=job.hub_job is not None)
             woken.add(session.node_id)
         self._close_unused(places)
         for node_id in woken:

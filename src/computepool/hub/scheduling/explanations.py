@@ -1,4 +1,4 @@
-"""Why a job waits, what would change it, and where such a job would go."""
+"""Explanations: why a job waits, what would change it, and where such a job would go."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from computepool.protocol.jobs.jobs import (
     PreviewRequest,
     PreviewView,
     WhyView,
-    asked,
+    requirements_of,
 )
 
 #: Explained for one list; looking at every node for each takes a while.
@@ -34,7 +34,7 @@ async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
     job = await jobs.get(hub, principal, job_id, wait_ms=0, seen=None)
     if job.state is not JobState.QUEUED:
         return _plain(hub, job, job.status)
-    pending = [other for other in job.after if not await _succeeded(hub, principal, other)]
+    pending = [other for other in job.after if not await _has_succeeded(hub, principal, other)]
     if pending:
         return _plain(
             hub, job, f"Waiting for {len(pending)} job(s) it comes after: {', '.join(pending[:5])}."
@@ -53,11 +53,11 @@ async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
     )
     shape = explain.without_moot_price(hub.nodes.registry.fleet, shape)
     if job.reason is Reason.VERIFYING:
-        said = _why(hub, explain.explain(hub.nodes.registry.fleet, shape))
-        said = said.model_copy(update={"sentence": await _verifying(hub, job), "unsatisfiable": False})
+        view = _why(hub, explain.explain(hub.nodes.registry.fleet, shape))
+        view = view.model_copy(update={"sentence": await _verifying(hub, job), "unsatisfiable": False})
     else:
-        said = _why(hub, await feasibility.explanation(hub, shape))
-    return said.model_copy(
+        view = _why(hub, await feasibility.explanation(hub, shape))
+    return view.model_copy(
         update={
             "job_id": job_id,
             "state": job.state,
@@ -99,7 +99,7 @@ def of_queued(hub: Hub, job_ids: Iterable[str]) -> dict[str, str]:
     return found
 
 
-async def _succeeded(hub: Hub, principal: Principal, job_id: str) -> bool:
+async def _has_succeeded(hub: Hub, principal: Principal, job_id: str) -> bool:
     other = await jobs.get(hub, principal, job_id, wait_ms=0, seen=None)
     return other.state is JobState.SUCCEEDED
 
@@ -142,13 +142,13 @@ def _why(hub: Hub, found: explain.Explanation) -> WhyView:
 
 
 async def preview(hub: Hub, principal: Principal, request: PreviewRequest) -> PreviewView:
-    wanted = asked(
+    needs = requirements_of(
         await hosts.resolve(hub, principal.account_id, mesh_version.needs_of(hub, request.needs)),
         net=request.net,
         labels=request.labels,
         timeout_s=request.timeout_s,
     )
-    shape = shape_of(wanted, principal.account_id)
+    shape = shape_of(needs, principal.account_id)
     fleet = hub.nodes.registry.fleet
     return PreviewView(
         why=_why(hub, explain.explain(fleet, shape)),

@@ -19,14 +19,14 @@ from computepool.protocol.nodes.nodes import Profile
 _AWAY_MAX = 50
 
 
-async def warning(hub: Hub, wanted: Requirements, account: str, *, refuse: bool) -> str:
+async def warning(hub: Hub, needs: Requirements, account: str, *, refuse: bool) -> str:
     """What to tell the submitter of jobs that no connected node could run; empty for all others, at no cost.
 
     Raises Conflict where such jobs are to be refused: not while a node that could run them is away, or nobody is here.
     """
-    if hub.money.ceilings.is_possible(hub.nodes.registry.fleet, wanted, account=account, now_ms=hub.now_ms()):
+    if hub.money.ceilings.is_possible(hub.nodes.registry.fleet, needs, account=account, now_ms=hub.now_ms()):
         return ""
-    found = await explanation(hub, shape_of(wanted, account))
+    found = await explanation(hub, shape_of(needs, account))
     if refuse and found.unsatisfiable:
         raise Conflict(found.sentence, field="impossible")
     return found.sentence

@@ -11,8 +11,9 @@ from computepool.core.jobs.lifecycle import AttemptState, JobState, Reason
 from computepool.core.places import place_of
 from computepool.core.resources import NodeState
 from computepool.core.trust.hardware import Truth
+from computepool.core.trust.reputation import NEWCOMER, Reputation
 from computepool.hub.context import Hub
-from computepool.hub.db.session import Tx
+from computepool.hub.db.session import Connection, Tx
 from computepool.hub.fleet.registry import Lane, NodeSession
 from computepool.hub.fleet.shapes import shape_of
 from computepool.hub.identity.access import NodePrincipal
@@ -31,7 +32,7 @@ from computepool.hub.scheduling import leases
 from computepool.hub.scheduling.grants import grant_of
 from computepool.hub.settlement import after_commit
 from computepool.hub.snapshot import Snapshot, write
-from computepool.hub.trust import hardware, hardware_rows, reputation
+from computepool.hub.trust import hardware, hardware_rows, reputation, reputation_rows
 from computepool.protocol.nodes.nodes import Grant, NextReply, NextRequest, Profile
 from computepool.protocol.tokens import JobToken, sign_job_token
 
@@ -45,7 +46,7 @@ async def next_(hub: Hub, node: NodePrincipal, request: NextRequest, *, poll: bo
         if request.profile is None:
             return _reply(hub, None, reregister=True)
         session = await _arrive(hub, node, request, profile=request.profile)
-    mine = _hear(hub, session, request, poll=poll)
+    mine = _receive(hub, session, request, poll=poll)
     await _note_running(hub, session, request)
     if poll and not request.claim:
         # It may be this node's last word: what was chosen for it before it said so is told now, or nobody runs it
@@ -65,11 +66,11 @@ async def next_(hub: Hub, node: NodePrincipal, request: NextRequest, *, poll: bo
     if poll and request.stopping:
         await own_node.stop(hub, session)
     if request.profile is not None:
-        hub.jobs.queue.kick()
+        hub.jobs.queue.wake()
     return reply
 
 
-def _hear(hub: Hub, session: NodeSession, request: NextRequest, *, poll: bool) -> int:
+def _receive(hub: Hub, session: NodeSession, request: NextRequest, *, poll: bool) -> int:
     """The number of the poll, which is the node's only one until a higher number is given."""
     now_ms = hub.now_ms()
     session.seen_ms = now_ms
@@ -97,7 +98,7 @@ def _hear(hub: Hub, session: NodeSession, request: NextRequest, *, poll: bool) -
 
 
 def _has_news(session: NodeSession) -> bool:
-    unmeasured = session.measure and not session.measure_told
+    unmeasured = session.measure and not session.measure_sent
     return bool(session.outgoing or session.cancel or unmeasured or session.home_due)
 
 
@@ -174,21 +175,28 @@ async def _arrive(hub: Hub, node: NodePrincipal, request: NextRequest, *, profil
         # Nothing is awaited before: a session that does not know what its node runs would have all of it stopped.
         holding = set(request.holding)
         _adopt(hub, session, live, specs=specs, holding=holding, kept=kept, owner=row.account_id)
-    await price_floors.refresh(hub, node.node_id)
-    await owner_rules.refresh(hub, node.node_id)
-    await _refresh_state(hub, session)
-    await reputation.refresh(hub, [node.node_id])
-    await group_homes.load(hub, session)
+    await refresh(hub, session)
     session.home_due = session.home_due or bool(session.result_deliveries)
     await after_commit.follow(hub, settlement)
     return session
 
 
-async def _refresh_state(hub: Hub, session: NodeSession) -> None:
-    """What the store says now: its owner may have paused it while it arrived."""
-    before = session.state
-    row = await hub.store.read(lambda connection: node_rows.get_node(connection, session.node_id))
-    if row is not None and session.state is before:  # else somebody was quicker, who knows better
+async def refresh(hub: Hub, session: NodeSession) -> None:
+    """What the store says now: its owner may have changed rules or floor, or paused it, while it arrived."""
+    node_id, before = session.node_id, session.state
+    session.home_due = False
+
+    def load(connection: Connection) -> tuple[NodeRow | None, Reputation, list[str]]:
+        known = reputation_rows.load(connection, [node_id]).get(node_id, NEWCOMER)
+        return node_rows.get_node(connection, node_id), known, group_homes.waiting(connection, node_id)
+
+    row, known, session.result_deliveries = await hub.store.read(load)
+    reputation.follow(hub, {node_id: known})
+    if row is None:
+        return
+    price_floors.push(hub, [node_id], price_floors.holding(row))
+    owner_rules.follow(hub, row)
+    if session.state is before:  # else somebody was quicker, who knows better
         session.state = NodeState(row.state)
 
 
@@ -233,26 +241,26 @@ def _adopt(
                 kept=kept.get(attempt.id),
             ),
             since_ms=attempt.leased_at_ms,
-            hub_job=attempt.errand is not None,
+            hub_job=attempt.hub_job is not None,
             delivered=attempt.id in holding,
             running=attempt.state == AttemptState.RUNNING,
         )
 
 
 async def _note_running(hub: Hub, session: NodeSession, request: NextRequest) -> None:
-    for said in request.running:
-        if (attempt := session.attempts.get(said.attempt_id)) is not None:
-            attempt.said = said
-    usage.hear(hub, session, request.running)
+    for report in request.running:
+        if (attempt := session.attempts.get(report.attempt_id)) is not None:
+            attempt.last_report = report
+    usage.record(hub, session, request.running)
     started = [
-        said.attempt_id
-        for said in request.running
-        if (attempt := session.attempts.get(said.attempt_id)) is not None and not attempt.running
+        report.attempt_id
+        for report in request.running
+        if (attempt := session.attempts.get(report.attempt_id)) is not None and not attempt.running
     ]
     progress = {
-        said.attempt_id: said.progress
-        for said in request.running
-        if said.progress is not None and said.attempt_id in session.attempts
+        report.attempt_id: report.progress
+        for report in request.running
+        if report.progress is not None and report.attempt_id in session.attempts
     }
     if not started and not progress:
         return
@@ -304,20 +312,20 @@ def _reply(
             if (attempt := session.attempts.get(attempt_id)) is not None:
                 attempt.delivered = True
                 grants.append(attempt.grant)
-    measure = session.measure if deliver and not session.measure_told else None
-    session.measure_told = session.measure_told or measure is not None
+    measure = session.measure if deliver and not session.measure_sent else None
+    session.measure_sent = session.measure_sent or measure is not None
     return NextReply(
         **base,
         cancel=cancel,
         state=session.state.value,
         status=registry.status(session, base["hub_time_ms"]).value,
         measure=measure or None,
-        homecoming=session.result_deliveries if deliver else None,
-        **_granted(hub, session.node_id, grants),
+        result_deliveries=session.result_deliveries if deliver else None,
+        **_grant_fields(hub, session.node_id, grants),
     )
 
 
-def _granted(hub: Hub, node_id: str, grants: list[Grant]) -> dict[str, Any]:
+def _grant_fields(hub: Hub, node_id: str, grants: list[Grant]) -> dict[str, Any]:
     """The grants, their specs, and one token that binds them all to this node."""
     if not grants:
         return {"grants": [], "specs": {}}  # said, because a default would be copied deeply for each poll

@@ -22,8 +22,8 @@ _SHAPES_SHOWN = 50
 async def queue(hub: Hub, principal: Principal) -> QueueView:
     """Jobs are shown to their submitter and to admins only; others' count in the numbers."""
     shown = {session.node_id: _visible(session, principal) for session in hub.nodes.registry.sessions}
-    wanted = [attempt.job_id for attempts in shown.values() for attempt in attempts][:_ROWS_READ]
-    rows = await hub.store.read(lambda connection: job_rows.get_jobs(connection, wanted)) if wanted else []
+    job_ids = [attempt.job_id for attempts in shown.values() for attempt in attempts][:_ROWS_READ]
+    rows = await hub.store.read(lambda connection: job_rows.get_jobs(connection, job_ids)) if job_ids else []
     jobs = {row.id: row for row in rows}
     return QueueView(
         queued=len(hub.jobs.queue.backlog) - hub.jobs.queue.backlog.delayed,
@@ -78,8 +78,8 @@ def _row(hub: Hub, session: NodeSession, shown: list[LiveAttempt], *, jobs: dict
 
 
 def _lease(hub: Hub, attempt: LiveAttempt, job: JobRow | None) -> LeaseView:
-    said = attempt.said
-    load = None if said is None or said.load is None else LoadView(**said.load.model_dump())
+    report = attempt.last_report
+    load = None if report is None or report.load is None else LoadView(**report.load.model_dump())
     return LeaseView(
         attempt_id=attempt.id,
         job_id=attempt.job_id,
@@ -91,14 +91,18 @@ def _lease(hub: Hub, attempt: LiveAttempt, job: JobRow | None) -> LeaseView:
         age_ms=max(0, hub.now_ms() - attempt.since_ms),
         lane=attempt.lane.id,
         cores=attempt.lane.shape.requirements.cpu_milli / 1000,
-        cpu_ids=[] if said is None else said.cpu_ids,
-        progress=None if said is None else said.progress,
+        cpu_ids=[] if report is None else report.cpu_ids,
+        progress=None if report is None else report.progress,
         load=load,
     )
 
 
 def _together(attempts: Iterable[LiveAttempt]) -> LoadView:
-    loads = [attempt.said.load for attempt in attempts if attempt.said is not None and attempt.said.load]
+    loads = [
+        attempt.last_report.load
+        for attempt in attempts
+        if attempt.last_report is not None and attempt.last_report.load
+    ]
     return LoadView(
         cpu_percent=sum(load.cpu_percent for load in loads),
         rss_mb=sum(load.rss_mb for load in loads),

@@ -1,4 +1,4 @@
-"""What a transaction came to, told to the hub's memory after the commit: the one place for it."""
+"""Bring the hub's memory in step with a transaction after its commit: the one place that does so."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def follow(hub: Hub, settlement: Settlement) -> None:
     storage_quota.follow(hub, settlement.storage)
     if settlement.requeued:
         await queue.requeue(settlement.requeued)
-    queue.kick()
+    queue.wake()
 
 
 def learn(hub: Hub, node_id: str, reports: Sequence[Report]) -> None:

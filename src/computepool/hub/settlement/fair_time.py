@@ -9,11 +9,13 @@ from typing import Protocol, TypeVar
 from computepool.core.money.pricing import charge_of
 from computepool.core.money.run_times import Timed, TimeTolerance, allowed_ms
 from computepool.hub.db.session import Tx
+from computepool.hub.jobs.attempt_rows import AttemptRow
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.jobs.running import checkpoints
 from computepool.hub.jobs.running.checkpoints import Contribution
 from computepool.hub.jobs.transitions import Effects
 from computepool.hub.money.holds import RunCharge
+from computepool.hub.settings import Settings
 from computepool.hub.snapshot import Snapshot
 
 
@@ -45,14 +47,8 @@ def cap_bills(
     """
     if len(agreeing) < 2 or any(run.narrow for run in agreeing) or checkpoints.spec_of(tx, snapshot, job).net:
         return []
-    settings = snapshot.settings
-    within = TimeTolerance(
-        percent=round(settings.bill_tolerance * 100), grace_ms=round(settings.bill_grace_s * 1000)
-    )
-    beyond = TimeTolerance(
-        percent=round(settings.padding_factor * 100), grace_ms=round(settings.padding_grace_s * 1000)
-    )
-    times = [_timed(job, run) for run in agreeing]
+    within, beyond = _tolerances(snapshot.settings)
+    times = [_time(job, run) for run in agreeing]
     allowed = [allowed_ms(times, place, within) for place in range(len(times))]
     shortest = min(range(len(times)), key=lambda place: allowed[place])
     effects.timed.append((job.spec_digest, replace(times[shortest], ms=allowed[shortest])))
@@ -65,7 +61,43 @@ def cap_bills(
     ]
 
 
-def _timed(job: JobRow, run: BilledRun) -> Timed:
+def cap_held(
+    tx: Tx, snapshot: Snapshot, job: JobRow, *, agreeing: Sequence[AttemptRow]
+) -> tuple[RunCharge | None, bool]:
+    """What the first of the attempts should have cost by the time that the others took, whose pay is still held; None: what
+    it did. And whether it took its time beyond all reason.
+    """
+    if not job.held_until_ms or checkpoints.spec_of(tx, snapshot, job).net:
+        return None, False
+    within, beyond = _tolerances(snapshot.settings)
+    items, first = max(1, job.bundled), agreeing[0]
+    times = [Timed(ms=each.billed_ms or 0, tier=each.zone_tier, items=items) for each in agreeing]
+    ms = allowed_ms(times, 0, within)
+    if ms >= times[0].ms:
+        return None, False
+    charge = RunCharge(
+        owner_id=first.owner_id,
+        price_version=first.price_version,
+        price=first.price,
+        billed_ms=ms,
+        charge=charge_of(first.price, ms),
+    )
+    return charge, times[0].ms > beyond.most(ms)
+
+
+def _tolerances(settings: Settings) -> tuple[TimeTolerance, TimeTolerance]:
+    """Within which a time is paid, and beyond which it is padded."""
+    return (
+        TimeTolerance(
+            percent=round(settings.bill_tolerance * 100), grace_ms=round(settings.bill_grace_s * 1000)
+        ),
+        TimeTolerance(
+            percent=round(settings.padding_factor * 100), grace_ms=round(settings.padding_grace_s * 1000)
+        ),
+    )
+
+
+def _time(job: JobRow, run: BilledRun) -> Timed:
     """With what it went on from."""
     return Timed(ms=sum(bill.billed_ms for bill in run.bills), tier=run.tier, items=max(1, job.bundled))
 
@@ -84,4 +116,4 @@ def is_long(snapshot: Snapshot, job: JobRow, run: BilledRun) -> bool:
     within = TimeTolerance(
         percent=round(settings.padding_factor * 100), grace_ms=round(settings.bill_grace_s * 1000)
     )
-    return snapshot.run_times.is_long(job.spec_digest, _timed(job, run), within)
+    return snapshot.run_times.is_long(job.spec_digest, _time(job, run), within)

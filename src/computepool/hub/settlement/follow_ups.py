@@ -23,12 +23,12 @@ def follow(tx: Tx, snapshot: Snapshot, effects: Effects) -> Settlement:
             continue
         if effects.penalised:
             node_id = effects.penalised.pop(0)
-            violations.tell_owner(tx, node_id)
+            violations.notify_owner(tx, node_id)
             rechecks.start(tx, snapshot, node_id, effects=effects)
             continue
         hub_job = job_rows.get_job_full(tx.connection, effects.hub_jobs.pop(0))
         assert hub_job is not None
-        kind, _, _ = hub_jobs.parts(hub_job.errand)
+        kind, _, _ = hub_jobs.parts(hub_job.hub_job)
         if kind == compare_jobs.KIND:
             compare_jobs.on_answered(tx, snapshot, hub_job, effects=effects)
         elif kind == recheck_rows.KIND:

@@ -1,7 +1,7 @@
 """Hub jobs: jobs that the hub runs about another job, to check a result or to compare two.
 
 For leases, money and settlement they are ordinary jobs. Their payer's account is theirs, so all rules of money hold as
-they are; to nodes they are jobs of whoever they are about (`behalf`), so that no node can tell one from the job itself.
+they are; to nodes they are jobs of whoever they are about (`on_behalf_of`), so that no node can tell one from the job itself.
 People do not see them: they are in no list, no group and no quote. What follows when one is over is in follow_ups.py.
 """
 
@@ -78,7 +78,7 @@ def start(
         _fund(tx, hub_job_id, known.hold)
     [earned] = holds.place(tx, payer, [hub_job_id], each=known.hold)
     row = _row(tx, job, known, payer=payer, avoid_owners=avoid_owners, ttl_ms=ttl_ms)
-    row |= {"id": hub_job_id, "errand": f"{kind}:{job.id}:{number}", "hold_earned": earned, "pinned": pinned}
+    row |= {"id": hub_job_id, "hub_job": f"{kind}:{job.id}:{number}", "hold_earned": earned, "pinned": pinned}
     job_rows.insert_jobs(tx, [row])
     artifact_rows.refer(tx, [_reference(hub_job_id, payer, digest) for digest in sorted(needed)])
     tx.emit(
@@ -150,7 +150,7 @@ def _row(
 ) -> dict[str, Any]:
     return {
         "account_id": payer,
-        "behalf": None if payer == job.account_id else job.account_id,
+        "on_behalf_of": None if payer == job.account_id else job.account_id,
         "group_id": None,
         "item": job.item,
         "item_count": job.item_count,

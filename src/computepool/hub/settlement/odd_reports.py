@@ -26,10 +26,10 @@ async def note(hub: Hub, node: NodePrincipal, odd: Sequence[Odd]) -> None:
     now_ms, every_ms = hub.now_ms(), round(hub.settings.odd_report_event_s * 1000)
     for action, count in Counter(action for action, _ in odd).items():
         hub.settlement.odd_reports[action] += count
-        told_ms = hub.settlement.odd_reports_told.get((node.node_id, action))
-        if told_ms is not None and now_ms - told_ms < every_ms:
+        logged_ms = hub.settlement.odd_reports_logged.get((node.node_id, action))
+        if logged_ms is not None and now_ms - logged_ms < every_ms:
             continue
-        hub.settlement.odd_reports_told[node.node_id, action] = now_ms  # before anything is waited for
+        hub.settlement.odd_reports_logged[node.node_id, action] = now_ms  # before anything is waited for
         first = next(attempt for kind, attempt in odd if kind == action)
         logger.warning("%s: %d from node %s, such as %s", action, count, node.node_id, first)
         event = {"action": action, "attempt_id": first, "data": json.dumps({"reports": count})}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 from computepool.core.jobs.lifecycle import Outcome, Reason
 from computepool.core.jobs.printed_output import Claim, Finding, compare_output
@@ -38,7 +38,7 @@ def check_output(
     if attempt.resumed_no is not None:
         return _went_on(tx, snapshot, report, attempt=attempt, log=log)
     if report.printed_chars is None:
-        return _counted(tx, report, attempt=attempt, log=log)
+        return _count(tx, report, attempt=attempt, log=log)
 
     def digest_kept() -> str:
         sha = hashlib.sha256()
@@ -55,15 +55,15 @@ def check_output(
         must_send_bytes=storage_quota.must_send_bytes(snapshot.settings),
         digest_kept=digest_kept,
     )
-    return _failed(report, found) if found in _FAULTS else report
+    return _fail(report, found) if found in _FAULTS else report
 
 
-def _failed(report: Report, found: Finding) -> Report:
+def _fail(report: Report, found: Finding) -> Report:
     reason, error = _FAULTS[found]
     return report.model_copy(update={"outcome": Outcome.FAILED, "reason": reason, "error": error})
 
 
-def _counted(tx: Tx, report: Report, *, attempt: AttemptRow, log: Log) -> Report:
+def _count(tx: Tx, report: Report, *, attempt: AttemptRow, log: Log) -> Report:
     """An agent of the version before does not say how long the text is. It may have lost some without knowing, so a text
     that is not the reported one is no lie; but it is no result either, however much was sent beside it.
     """
@@ -72,7 +72,7 @@ def _counted(tx: Tx, report: Report, *, attempt: AttemptRow, log: Log) -> Report
         text = _stored_output(tx, attempt.id) + text
     if _names(report.printed, text):
         return report.model_copy(update={"printed_chars": len(text)})
-    return _failed(report, Finding.LOST)
+    return _fail(report, Finding.LOST)
 
 
 def _went_on(tx: Tx, snapshot: Snapshot, report: Report, *, attempt: AttemptRow, log: Log) -> Report:
@@ -80,17 +80,17 @@ def _went_on(tx: Tx, snapshot: Snapshot, report: Report, *, attempt: AttemptRow,
     printed all of it and sent that much; where another owner's did, who sends something false cannot be told.
     """
     if report.printed_chars is None:
-        return _failed(report, Finding.LOST)
+        return _fail(report, Finding.LOST)
     before_chars = report.printed_chars - log.stdout_chars
     if before_chars < 0:
-        return _failed(report, Finding.FALSE)
+        return _fail(report, Finding.FALSE)
     before = (
         None if log.bytes >= storage_quota.must_send_bytes(snapshot.settings) else _before(tx, attempt.id)
     )
     if before is None or len(before) < before_chars:
         return report
     text = before[:before_chars] + _stored_output(tx, attempt.id) + log.new_stdout
-    return report if _names(report.printed, text) else _failed(report, Finding.FALSE)
+    return report if _names(report.printed, text) else _fail(report, Finding.FALSE)
 
 
 def _before(tx: Tx, attempt_id: str) -> str | None:
@@ -116,13 +116,31 @@ def _names(digest: str | None, text: str) -> bool:
     return hashlib.sha256(text.encode()).hexdigest() == digest
 
 
-class PrintedReport(Protocol):
+@dataclass(slots=True, kw_only=True)
+class PrintedRun:
+    """What an attempt says that it printed, and how much of that it sent."""
+
     attempt_id: str
-    printed: str | None
+    printed: str | None  #: digest of the standard output, of a script or command
     printed_chars: int | None
+    kept_chars: int  #: of it
+    sent_bytes: int  #: of all that it wrote
+    resumed_no: int | None
 
 
-def printed_text(tx: Tx, run: PrintedReport, arrivals: Arrivals | None) -> str | None:
+def printed_fields(attempt: AttemptRow) -> dict[str, Any]:
+    """Of an attempt as it is stored."""
+    return {
+        "attempt_id": attempt.id,
+        "printed": attempt.printed,
+        "printed_chars": attempt.printed_chars,
+        "kept_chars": attempt.stdout_chars,
+        "sent_bytes": attempt.log_bytes,
+        "resumed_no": attempt.resumed_no,
+    }
+
+
+def printed_text(tx: Tx, run: PrintedRun, arrivals: Arrivals | None) -> str | None:
     """The whole of what it printed, if all of it was kept, and is short enough. `arrivals`: what came with the report."""
     if run.printed_chars is None or run.printed_chars > PRINTED_MAX:
         return None
@@ -130,7 +148,7 @@ def printed_text(tx: Tx, run: PrintedReport, arrivals: Arrivals | None) -> str |
     return text if _names(run.printed, text) else None
 
 
-def _text(tx: Tx, run: PrintedReport, arrivals: Arrivals | None) -> str:
+def _text(tx: Tx, run: PrintedRun, arrivals: Arrivals | None) -> str:
     return _stored_output(tx, run.attempt_id) + (
         "" if arrivals is None else arrivals.new_stdout(run.attempt_id)
     )
@@ -139,37 +157,8 @@ def _text(tx: Tx, run: PrintedReport, arrivals: Arrivals | None) -> str:
 # the texts of several runs
 
 
-class Sent(PrintedReport, Protocol):
-    kept_chars: int
-    sent_bytes: int  #: of all that it wrote
-    resumed_no: int | None
-
-
-@dataclass(slots=True, kw_only=True)
-class SentRow:
-    """Of an attempt as it is stored."""
-
-    attempt_id: str
-    printed: str | None
-    printed_chars: int | None
-    kept_chars: int
-    sent_bytes: int
-    resumed_no: int | None
-
-
-def sent_of(attempt: AttemptRow) -> SentRow:
-    return SentRow(
-        attempt_id=attempt.id,
-        printed=attempt.printed,
-        printed_chars=attempt.printed_chars,
-        kept_chars=attempt.stdout_chars,
-        sent_bytes=attempt.log_bytes,
-        resumed_no=attempt.resumed_no,
-    )
-
-
 def false_texts(
-    tx: Tx, snapshot: Snapshot, runs: Sequence[Sent], *, arrivals: Arrivals | None = None
+    tx: Tx, snapshot: Snapshot, runs: Sequence[PrintedRun], *, arrivals: Arrivals | None = None
 ) -> frozenset[int]:
     """Places of the runs whose text, which could not be held against their own report, is not the one that they report:
     another run has that. Most runs' texts are whole, and nothing is read.
@@ -186,12 +175,17 @@ def false_texts(
     return frozenset(found)
 
 
-def _is_whole(run: Sent) -> bool:
+def is_cut(run: PrintedRun) -> bool:
+    """Whether some of what it printed was left out, so that what is kept was held against nothing."""
+    return run.printed is not None and run.resumed_no is None and not _is_whole(run)
+
+
+def _is_whole(run: PrintedRun) -> bool:
     """Then it was compared when it was reported."""
     return run.resumed_no is None and run.printed_chars is not None and run.kept_chars >= run.printed_chars
 
 
-def _fits(tx: Tx, snapshot: Snapshot, run: Sent, *, whole: str, arrivals: Arrivals | None) -> bool:
+def _fits(tx: Tx, snapshot: Snapshot, run: PrintedRun, *, whole: str, arrivals: Arrivals | None) -> bool:
     """Whether what is kept of a run can be a part of this, and the part that it should be."""
     text = _text(tx, run, arrivals)
     if run.resumed_no is None:
@@ -200,5 +194,5 @@ def _fits(tx: Tx, snapshot: Snapshot, run: Sent, *, whole: str, arrivals: Arriva
         return text in whole
     if not whole.endswith(text):
         return False
-    said, before = whole[: len(whole) - len(text)], _before(tx, run.attempt_id)
-    return before is None or said[: len(before)] == before[: len(said)]
+    beginning, before = whole[: len(whole) - len(text)], _before(tx, run.attempt_id)
+    return before is None or beginning[: len(before)] == before[: len(beginning)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from computepool.core.backoff import doubled
 from computepool.core.errors import Forbidden
@@ -66,6 +66,10 @@ _ATTEMPT_STATE = {
 }
 
 
+#: What a run costs, and what the attempts that it went on from cost of it.
+_Bill: TypeAlias = tuple[holds.RunCharge, tuple[checkpoints.Contribution, ...]]
+
+
 @dataclass(frozen=True, slots=True)
 class SettledReports:
     """The outcome of one batch of reports."""
@@ -122,6 +126,7 @@ class _Settling:
         self.outputs: list[dict[str, Any]] = []
         self.uploaded: dict[str, int] = {}  #: sizes
         self.lanes: dict[str, lane_time.LaneTime] = {}
+        self.bills: dict[str, _Bill] = {}  #: by attempt, of the report that is being settled
         self.done: set[str] = set()  #: jobs with a result earlier in this very batch
         self.good = self.bad = 0
 
@@ -164,7 +169,7 @@ class _Settling:
                 job_state=JobState(job.state),
                 job_accepted=job.accepted_attempt is not None or job.id in self.done,
             )
-        digest, report = report.digest(), self._checked(report, attempt, job)
+        digest, report = report.digest(), self._check(report, attempt, job)
         verdict = judge_report(facts, report_digest=digest, outcome=report.outcome)
         self.answers.append(ReportAnswer(attempt_id=report.attempt_id, verdict=verdict))
         if attempt is None or job is None:
@@ -190,7 +195,7 @@ class _Settling:
         own = artifact_rows.readable_of(self.tx.connection, sorted(digests), account_id=self.node.node_id)
         return artifact_rows.get_artifacts(self.tx.connection, sorted(own))
 
-    def _checked(self, report: Report, attempt: OwnedAttempt | None, job: JobRow | None) -> Report:
+    def _check(self, report: Report, attempt: OwnedAttempt | None, job: JobRow | None) -> Report:
         """What the report makes of the attempt, after it was held against what the hub itself has."""
         if attempt is None or job is None or attempt.report_digest is not None:
             return report
@@ -214,12 +219,10 @@ class _Settling:
         """Nodes stop a job when its money ends, but look at their clocks only now and then."""
         if report.outcome is not Outcome.SUCCEEDED:
             return False
-        bill, parts = self._bill(report, attempt, job)
+        bill, parts = self.bills[attempt.id] = self._bill(report, attempt, job)
         return holds.is_overspent(job, [bill, *(part.bill for part in parts)])
 
-    def _bill(
-        self, report: Report, attempt: OwnedAttempt, job: JobRow
-    ) -> tuple[holds.RunCharge, tuple[checkpoints.Contribution, ...]]:
+    def _bill(self, report: Report, attempt: OwnedAttempt, job: JobRow) -> _Bill:
         """For as long as the node says it ran, but no longer than its lane had time for."""
         lane = self.lanes[attempt.lane]
         aside_ms = attempt.checkpoint_ms or 0  # its own time, counted already when it saved where it was
@@ -303,7 +306,7 @@ class _Settling:
     def _succeed(self, report: Report, attempt: OwnedAttempt, job: JobRow, *, verdict: Verdict) -> None:
         self.good += 1
         late = verdict is Verdict.ACCEPTED_LATE
-        run = self._run(report, attempt, job)
+        run = self._run(report, attempt)
         believed = None
         if not job.results:
             believed = sampling.needs_no_other(self.tx, self.snapshot, job, run=run, checks=self.checks)
@@ -312,10 +315,10 @@ class _Settling:
         else:
             self._compare(run, attempt, job, late=late)
 
-    def _run(self, report: Report, attempt: OwnedAttempt, job: JobRow) -> ReportedRun:
+    def _run(self, report: Report, attempt: OwnedAttempt) -> ReportedRun:
         """What was reported, with its bill: fixed now, whenever and whether it is paid."""
         times, lane = self.reported[-1], self.lanes[attempt.lane]
-        bill, parts = self._bill(report, attempt, job)
+        bill, parts = self.bills.pop(attempt.id)
         lane.billed_ms += max(0, bill.billed_ms - (attempt.checkpoint_ms or 0))
         log, streak = self.arrivals.of(attempt), self.checks.streak
         run = verification.run_of(report, attempt, log=log, bill=bill, times=times, streak=streak)
@@ -341,8 +344,8 @@ class _Settling:
         self.done.add(job.id)
         why = Reason.ACCEPTED_LATE if late else Reason.COMPLETED
         if run.narrow:
-            verification.say(self.tx, job, run, action=NARROW_ACTION)
-        verification.say_succeeded(
+            verification.emit_about(self.tx, job, run, action=NARROW_ACTION)
+        verification.emit_succeeded(
             self.tx,
             self.snapshot,
             job,
@@ -361,7 +364,7 @@ class _Settling:
         accepted = run.accepted_row(job, why=why, verdict=believed, cost=run.cost, held_until_ms=held)
         self.accepted.append(accepted)
         self.effects.finished.append(job.id)
-        if job.errand is not None:
+        if job.hub_job is not None:
             self.effects.hub_jobs.append(job.id)
         self.outputs += run.references(job)
         if late:
@@ -372,11 +375,11 @@ class _Settling:
         self.done.add(job.id)
         newest = job.attempt_no == attempt.number and job.state != JobState.QUEUED
         earlier = verification.waiting(self.tx, job)
-        said: dict[str, Any] = {"actor": self.node.node_id, "effects": self.effects}
+        change: dict[str, Any] = {"actor": self.node.node_id, "effects": self.effects}
         if any(known.is_one_with(run) for known in earlier):
             self.reported[-1] |= {"new_state": AttemptState.SUPERSEDED.value, "names": None}
             if newest:
-                verification.wait_for_another(self.tx, job, attempt_no=attempt.number, **said)
+                verification.wait_for_another(self.tx, job, attempt_no=attempt.number, **change)
             return
         runs = sorted([*earlier, run], key=lambda known: known.number)
         decision, changes = compare_jobs.decide(
@@ -394,7 +397,7 @@ class _Settling:
                 "artifact": run.result_artifact,
                 "files": json.dumps(run.files),
             }
-            verification.keep(self.tx, job, run, newest=newest, **said, **changes)
+            verification.keep(self.tx, job, run, newest=newest, **change, **changes)
             return
         if decision.ruling is Ruling.DIFFER and parse(job.verify).strict:
             self.differing.append((job, runs))
@@ -407,7 +410,7 @@ class _Settling:
             decision=decision,
             arrivals=self.arrivals,
             why=Reason.ACCEPTED_LATE if late else Reason.COMPLETED,
-            **said,
+            **change,
         )
         state, cost = ends[run.attempt_id]
         self.reported[-1] |= {"new_state": state.value, "cost": cost, "billed": run.bill.billed_ms}
@@ -425,9 +428,9 @@ class _Settling:
 
     def _try_again(self, report: Report, attempt: OwnedAttempt, job: JobRow) -> None:
         number = attempt.number
-        said: dict[str, Any] = {"actor": self.node.node_id, "effects": self.effects}
+        change: dict[str, Any] = {"actor": self.node.node_id, "effects": self.effects}
         if report.outcome is Outcome.MOVED and migration.move(
-            self.tx, self.snapshot, job, report=report, attempt_no=number, **said
+            self.tx, self.snapshot, job, report=report, attempt_no=number, **change
         ):
             return
         cut_short = report.outcome is Outcome.FAILED and checkpoints.cut_short(attempt, report.reason)
@@ -443,7 +446,7 @@ class _Settling:
                 job,
                 attempt_no=number,
                 reason=report.reason,
-                **said,
+                **change,
                 ready_at_ms=self.tx.now_ms + delay_ms,
                 avoid_node="",
                 waits_on=job.started_at_ms is None,
@@ -461,8 +464,8 @@ class _Settling:
         effects = self.effects
         if failure.gives_up and verification.believe_first(self.tx, self.snapshot, job, effects=effects):
             return
-        said |= {"node_id": self.node.node_id, "error": report.error, "exit_code": report.exit_code}
-        given_up = transitions.apply_failure(self.tx, job, failure, attempt_no=number, **said)
+        change |= {"node_id": self.node.node_id, "error": report.error, "exit_code": report.exit_code}
+        given_up = transitions.apply_failure(self.tx, job, failure, attempt_no=number, **change)
         if given_up and report.outputs:
             sizes, changes = self.uploaded, effects.storage
             storage_quota.keep_of_failed(

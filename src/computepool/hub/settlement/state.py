@@ -1,4 +1,4 @@
-"""What the hub remembers of results: which programs vary, who disagreed, how long programs run."""
+"""The hub's memory of results: which programs vary, who disagreed, how long programs run."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ class SettlementState:
     held_looked_at: str = ""  #: the last job with held pay that was looked at for a check
     odd_reports: Counter[str] = field(default_factory=Counter)  #: that changed nothing, by kind
     #: By node and kind, when an event was written about them.
-    odd_reports_told: dict[tuple[str, str], int] = field(default_factory=dict)
+    odd_reports_logged: dict[tuple[str, str], int] = field(default_factory=dict)

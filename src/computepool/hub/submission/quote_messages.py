@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from computepool.core.money.money import format_credits, free_or_reserved
 from computepool.core.money.pricing import Economy
+from computepool.core.pythons import any_version
 from computepool.core.trust.verification import Mode
 from computepool.core.words import counted
 from computepool.protocol.money.credits import Estimate, QuoteRequest, QuoteView
@@ -30,7 +31,7 @@ def _who(view: QuoteView) -> str:
     if not view.nodes_able:
         return view.reason
     takers = counted(view.nodes_now, "node") if view.nodes_now else "No node"
-    dear = f"; {view.nodes_too_dear} of them not at this price" if view.nodes_too_dear else ""
+    dear = f"; {view.nodes_too_expensive} of them not at this price" if view.nodes_too_expensive else ""
     return (
         f"{takers} would take it now, {counted(view.nodes_able, 'node')} of {view.nodes} could run it{dear}."
     )
@@ -44,11 +45,14 @@ def network(view: QuoteView) -> str:
 
 
 def _python(view: QuoteView, request: QuoteRequest) -> str:
-    """A function is pickled, and runs in the minor version of Python that it was pickled with."""
+    """A function runs in the minor version of Python that it was pickled with, a script in one that it allows."""
     if view.nodes_python is None or view.nodes_python == view.nodes:
         return ""
+    version = f"Python {any_version(request.needs.requirements().pythons)}"
+    if not view.nodes_python:
+        return "" if version in view.reason else f"No node has {version}, which it needs."
     have = "has" if view.nodes_python == 1 else "have"
-    return f"{view.nodes_python} of {counted(view.nodes, 'node')} {have} Python {request.needs.python}, which it needs."
+    return f"{view.nodes_python} of {counted(view.nodes, 'node')} {have} {version}, which it needs."
 
 
 def _price(view: QuoteView) -> str:
@@ -66,7 +70,7 @@ def _price(view: QuoteView) -> str:
 
 def _most(view: QuoteView, request: QuoteRequest) -> str:
     if not view.hold_total:
-        return "Nothing is set aside." if view.max_price == 0 and view.economy != Economy.NONE.value else ""
+        return "Nothing is put on hold." if view.max_price == 0 and view.economy != Economy.NONE.value else ""
     market = view.economy == Economy.MARKET.value
     why = "about twice the highest price it could meet now" if market else "the price that holds here"
     if request.max_price is not None:
@@ -78,7 +82,7 @@ def _most(view: QuoteView, request: QuoteRequest) -> str:
     paid = f"It pays at most {format_credits(view.max_price)} per hour ({why})"
     share = request.budget is not None and view.hold_each == request.budget // view.items
     bound = "the budget" if share else _runs(view.runs, _span(round(request.timeout_s * 1000)))
-    return f"{paid}: {total} are set aside for {bound}, and what is not used comes back."
+    return f"{paid}. {total} are put on hold for {bound}; what is not used is refunded."
 
 
 def _runs(runs: int, each: str) -> str:
@@ -95,8 +99,8 @@ def _checks(view: QuoteView) -> str:
         return ""
     if view.verify == Mode.ADAPTIVE.value:
         return (
-            "Some results are checked on another owner's node (every one of a node that is new here, later 1 in 10 to "
-            "1 in 20): such a job costs twice. --verify none rules it out."
+            "Some results are verified on another owner's node, if one can run the job: those of a new node, later 1 in 10 "
+            "to 1 in 20. A verified job costs twice. --verify none turns this off."
         )
     return f"Its result counts when nodes of several owners agree on it ({view.verify}): that costs up to {view.runs} runs."
 
@@ -125,7 +129,8 @@ def _times(view: QuoteView) -> list[str]:
 
 def _time(what: str, known: Estimate) -> str:
     if known.p50_ms is None:
-        return f"{what}: {known.text[:1].lower()}{known.text[1:]}"
+        _, _, why = known.text.rstrip(".").partition(": ")
+        return f"{what}: unknown ({why})." if why else f"{what}: unknown."
     if known.p90_ms == 0:
         return f"{what}: at once."
     return f"{what}: in {_both(known)}."

@@ -23,7 +23,7 @@ from computepool.hub.money import ledger_rows
 from computepool.hub.nodes import hosts, mesh_version
 from computepool.hub.scheduling import feasibility
 from computepool.hub.submission import quote_messages, verification
-from computepool.protocol.jobs.jobs import asked
+from computepool.protocol.jobs.jobs import requirements_of
 from computepool.protocol.money.credits import Estimate, QuoteRequest, QuoteView, ZoneOffer
 
 #: How far back history is asked.
@@ -36,7 +36,7 @@ _ZONES_SHOWN = 50
 
 async def terms(
     hub: Hub,
-    wanted: Requirements,
+    requirements: Requirements,
     account: str,
     *,
     timeout_s: float,
@@ -51,16 +51,18 @@ async def terms(
     whatever becomes of it: it moves only between own nodes, and who submits it again agrees to new terms.
     """
     fleet, now_ms = hub.nodes.registry.fleet, hub.now_ms()
-    if await hosts.is_own(hub, account, wanted.node):
+    if await hosts.is_own(hub, account, requirements.node):
         ceiling = 0
     elif max_price is not None:
         ceiling = max_price
     else:
-        ceiling = hub.money.ceilings.find(fleet, hub.money.market, wanted, account=account, now_ms=now_ms)
+        ceiling = hub.money.ceilings.find(
+            fleet, hub.money.market, requirements, account=account, now_ms=now_ms
+        )
     agreed = core_terms.agree(
         ceiling=ceiling, timeout_ms=math.ceil(timeout_s * 1000), items=items, budget=budget, policy=policy
     )
-    own_node = hub.money.ceilings.has_own(fleet, wanted, account=account, now_ms=now_ms)
+    own_node = hub.money.ceilings.has_own(fleet, requirements, account=account, now_ms=now_ms)
     return replace(agreed, own_node=own_node)
 
 
@@ -76,11 +78,11 @@ class _History:
 
 async def quote(hub: Hub, principal: Principal, request: QuoteRequest) -> QuoteView:
     needs = await hosts.resolve(hub, principal.account_id, mesh_version.needs_of(hub, request.needs))
-    wanted = asked(needs, net=request.net, labels=request.labels, timeout_s=request.timeout_s)
+    requirements = requirements_of(needs, net=request.net, labels=request.labels, timeout_s=request.timeout_s)
     account = principal.account_id
     agreed = await terms(
         hub,
-        wanted,
+        requirements,
         account,
         timeout_s=request.timeout_s,
         items=request.items,
@@ -88,7 +90,7 @@ async def quote(hub: Hub, principal: Principal, request: QuoteRequest) -> QuoteV
         budget=request.budget,
         policy=verification.policy(request.verify, request.confidence, hub.settings),
     )
-    shape = shape_of(wanted, account, ceiling=agreed.ceiling)
+    shape = shape_of(requirements, account, ceiling=agreed.ceiling)
     seen = outlook(hub.nodes.registry.fleet, hub.money.market, shape)
     reason = "" if seen.able else (await feasibility.explanation(hub, shape)).sentence
     zones = sorted({(stand.offer.zone.tier, stand.offer.zone.region) for stand in seen.stands})
@@ -153,7 +155,7 @@ def _view(
         nodes=seen.nodes,
         nodes_now=seen.now,
         nodes_able=seen.able,
-        nodes_too_dear=seen.able - seen.agreed,
+        nodes_too_expensive=seen.able - seen.agreed,
         zones=[_zone(stand) for stand in seen.stands[:_ZONES_SHOWN]],
         start=start,
         run=run,
@@ -188,9 +190,9 @@ def _start(seen: Outlook, waits: list[int]) -> Estimate:
     if seen.now:
         return Estimate(p50_ms=0, p90_ms=0, text="At once: a node is free for it.")
     if not seen.able:
-        return Estimate(text="Unknown: no connected node could run it.")
+        return Estimate(text="Unknown: no connected node can run it.")
     if not seen.agreed:
-        return Estimate(text="Unknown: no node that could run it agrees on the price.")
+        return Estimate(text="Unknown: no node that could run it accepts the price.")
     if not seen.awake:
         return Estimate(text="Unknown: every node that would run it is paused or offline now.")
     if not waits:

@@ -16,25 +16,27 @@ from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import comparison
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.rows import FullJobRow
-from computepool.protocol.jobs.jobs import AgainRequest, CompareFunction, Item, JobSpec, SubmitRequest
+from computepool.protocol.jobs.jobs import CompareFunction, Item, JobSpec, ResubmitRequest, SubmitRequest
 
 _LONGEST_TTL_S = 90 * 24 * 3600
 
 
-async def request_for(hub: Hub, principal: Principal, job_id: str, *, asked: AgainRequest) -> SubmitRequest:
+async def request_for(
+    hub: Hub, principal: Principal, job_id: str, *, request: ResubmitRequest
+) -> SubmitRequest:
     """What its submitter would send to have the same again. It is in no group: a group's keys are there once."""
     row = await hub.store.read(lambda connection: job_rows.get_job_full(connection, job_id))
     access.check_owner(
-        principal, None if row is None or row.errand is not None else row.account_id, what="job"
+        principal, None if row is None or row.hub_job is not None else row.account_id, what="job"
     )
     assert row is not None
     if row.account_id != principal.account_id:
-        raise Conflict("Only its submitter can run a job again: the new one is paid by whoever asks for it.")
+        raise Conflict("Only its submitter can resubmit a job: the new one is charged to whoever submits it.")
     wish = comparison.wish_of(row)
     digests = [row.spec_digest] + ([] if wish.function is None else [wish.function])
     specs = await hub.jobs.specs.load(digests)
     if len(specs) < len(set(digests)):
-        raise NotFound("What this job ran is not kept any more.")
+        raise NotFound("The program of this job is no longer stored.")
     spec = specs[row.spec_digest].spec
     compare = None if wish.function is None else specs[wish.function].spec
     await hub.store.read(lambda connection: _check_kept(connection, row, spec=spec, compare=compare))
@@ -55,7 +57,7 @@ async def request_for(hub: Hub, principal: Principal, job_id: str, *, asked: Aga
             verify=row.verify,
             compare=None if wish.within is None else str(wish),
             compare_function=None if compare is None else _function(compare),
-            **(_same_terms(row) if asked.terms == "same" else {}),
+            **(_same_terms(row) if request.terms == "same" else {}),
         )
     except ValidationError as error:
         raise Conflict("This job was accepted under earlier rules, and would be refused now.") from error
@@ -84,7 +86,7 @@ def _check_kept(connection: Connection, row: FullJobRow, *, spec: JobSpec, compa
     """The files of finished jobs are kept for a time only."""
     if row.dropped_at_ms is not None and spec.kind in CALLED and row.payload_artifact is None:
         raise Conflict(
-            "It cannot run again: its arguments are not kept at the hub any more. Send them with a new submission."
+            "It cannot be resubmitted: its arguments are no longer stored. Send them with a new submission."
         )
     needed = [(f"its input {file.name}", file.digest) for file in spec.inputs]
     needed += [("its arguments", row.payload_artifact)] if row.payload_artifact else []
@@ -94,5 +96,5 @@ def _check_kept(connection: Connection, row: FullJobRow, *, spec: JobSpec, compa
     for what, digest in needed:
         if not artifact_rows.may_read(connection, digest=digest, account_id=row.account_id):
             raise Conflict(
-                f"It cannot run again: {what} is not kept at the hub any more. Send it again with a new submission."
+                f"It cannot be resubmitted: {what} is no longer stored. Send it again with a new submission."
             )

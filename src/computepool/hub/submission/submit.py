@@ -60,11 +60,11 @@ async def submit(
 
 
 async def submit_children(
-    hub: Hub, parent: Parent, asked: ChildrenRequest, *, remembered: Remembered
+    hub: Hub, parent: Parent, requested: ChildrenRequest, *, remembered: Remembered
 ) -> SubmitReply:
     """Jobs that a running job submits: within its limits, and in its submitter's name."""
-    request = children.narrow(parent, asked)
-    parent = replace(parent, detaches=asked.detached)
+    request = children.narrow(parent, requested)
+    parent = replace(parent, detaches=requested.detached)
     return await submit(hub, parent.principal, request, remembered=remembered, parent=parent)
 
 
@@ -277,11 +277,11 @@ class _Submission:
 
     def _check_after(self, tx: Tx) -> set[str]:
         """The jobs this one really has to wait for."""
-        wanted = set(self.request.after)
-        rows = job_rows.lock_jobs(tx, wanted) if wanted else {}
-        for job_id in sorted(wanted):
+        required = set(self.request.after)
+        rows = job_rows.lock_jobs(tx, required) if required else {}
+        for job_id in sorted(required):
             row = rows.get(job_id)
-            if row is None or row.errand or not self._may_follow(row):
+            if row is None or row.hub_job or not self._may_follow(row):
                 raise BadRequest(f"There is no job {job_id} of yours to wait for.", field="after")
             if JobState(row.state) in TERMINAL and row.state != JobState.SUCCEEDED:
                 raise Conflict(

@@ -1,4 +1,4 @@
-"""What a submission asks for the checking of its results: by how many, and how they are compared."""
+"""Terms of a submission for the verification of its results: by how many, and how they are compared."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _verify(request: SubmitRequest) -> str | None:
         or request.compare_function
     ):
         raise BadRequest(
-            "A sealed result cannot be checked by the hub, which cannot read it: leave verify and compare out.",
+            "The hub cannot read a sealed result, so it cannot verify it: remove verify and compare.",
             field="spec.seal_to",
         )
     return "none"
@@ -58,7 +58,7 @@ def comparison_of(
     named = request.compare or request.compare_function
     if named and policy.mode is Mode.NONE:
         raise BadRequest(
-            "A comparison is for results that are verified: say --verify adaptive, quorum:K or --confidence P.",
+            "Comparison needs verification: add --verify adaptive, --verify quorum:K or --confidence P.",
             field="compare",
         )
     if request.compare_function is None:
@@ -72,21 +72,21 @@ def comparison_of(
 
 def _spec(request: SubmitRequest, *, timeout_s: float) -> JobSpec:
     """A small job, only where the results themselves might have come from, with the same packages."""
-    asked, job = request.compare_function, request.spec
-    assert asked is not None
+    function, job = request.compare_function, request.spec
+    assert function is not None
     kept = ("regions", "tags", "exclude_tags", "exclude_hosts", "properties", "isolation", "mesh_version")
     least, most = _RAM_MB
     needs: dict[str, Any] = {name: getattr(job.needs, name) for name in kept}
     needs |= {
         "ram_mb": max(least, min(most, job.needs.requirements().ram_mb)),
-        "python": asked.python or job.needs.python,
+        "python": function.python or job.needs.python,
     }
     return JobSpec(
         kind=JobKind.FUNCTION,
         name="compare",
         needs=Needs(**needs),
-        function=asked.function,
-        function_artifact=asked.function_artifact,
+        function=function.function,
+        function_artifact=function.function_artifact,
         dependencies=job.dependencies,
         timeout_s=timeout_s,
         allow_pickle=job.allow_pickle,

@@ -36,7 +36,7 @@ _WORDS = {
     Evidence.PADDED: "A result that agreed, but took far longer than on the other node; its streak begins anew.",
     Evidence.PROBE_RIGHT: "On probation, it was right about a job whose result was known.",
     Evidence.PROBE_WRONG: "On probation, it was wrong about a job whose result was known.",
-    Evidence.PARDONED: "An administrator took its strikes back.",
+    Evidence.PARDONED: "An administrator took its violations back.",
     Evidence.NODE_FAULT: "The node could not run a job.",
     Evidence.LEASE_LOST: "The node went silent, or restarted, with a job.",
     Evidence.JOB_FAULT: "The job's own failure: it says nothing about the node.",
@@ -56,12 +56,17 @@ async def page(
         if node is None:
             raise NotFound("There is no such node.")
         rows = list(outcome_rows.of_node(connection, node_id, before=before, limit=limit + 1))
-        said = outcome_rows.verified_at_once(connection, [row.job_id for row in rows if row.job_id])
-        return node, rows, said, outcome_rows.kinds(connection, [row.job_id for row in rows if row.job_id])
+        verified = outcome_rows.verified_at_once(connection, [row.job_id for row in rows if row.job_id])
+        return (
+            node,
+            rows,
+            verified,
+            outcome_rows.kinds(connection, [row.job_id for row in rows if row.job_id]),
+        )
 
-    node, rows, said, kinds = await hub.store.read(load)
+    node, rows, verified, kinds = await hub.store.read(load)
     exact = access.may_manage(principal, node.account_id)
-    seen = _Reader(node=node, principal=principal, exact=exact, kinds=kinds, verified=said)
+    seen = _Reader(node=node, principal=principal, exact=exact, kinds=kinds, verified=verified)
     return EvidencePage(
         node_id=node_id,
         exact=exact,
@@ -85,10 +90,10 @@ class _Reader:
             event = row._asdict()
             if reputation.predecessor_of(event) is not None:
                 yield self._row(row, "inherited", _INHERITED)
-            elif reputation.node_of(event) == self.node.id and not self._told_twice(row):
+            elif reputation.node_of(event) == self.node.id and not self._is_counted(row):
                 yield self._outcome(row, event, before=older.get(row.seq))
 
-    def _told_twice(self, row: EventRow) -> bool:
+    def _is_counted(self, row: EventRow) -> bool:
         return row.action == "job.succeeded" and row.attempt_id in self.verified
 
     def _outcome(self, row: EventRow, event: dict[str, Any], *, before: EventRow | None) -> EvidenceRow:
@@ -108,20 +113,20 @@ class _Reader:
             success=weight.success if weight.quarters else None,
             counted=counted and bool(weight.quarters),
             verified=evidence in (Evidence.VERIFIED, Evidence.CONFIRMED),
-            strike=evidence is Evidence.REFUTED,
+            violation=evidence is Evidence.REFUTED,
             own=outcome.own,
         )
 
-    def _row(self, row: EventRow, evidence: str, sentence: str, **said: Any) -> EvidenceRow:
+    def _row(self, row: EventRow, evidence: str, sentence: str, **given: Any) -> EvidenceRow:
         nothing = {
             "weight": 0,
             "success": None,
             "counted": False,
             "verified": False,
-            "strike": False,
+            "violation": False,
             "own": False,
         }
-        fields = {**nothing, **said, "evidence": evidence, "sentence": sentence}
+        fields = {**nothing, **given, "evidence": evidence, "sentence": sentence}
         if not self.exact:
             # Not when to the minute, and whose: that would tell a stranger what somebody's jobs did, and where.
             fields |= {"own": False, "at_ms": row.at_ms - row.at_ms % _HOUR_MS}
@@ -144,9 +149,7 @@ async def work(hub: Hub, principal: Principal, node_id: str) -> NodeWork:
     """What a node holds, for its owner: what for, since when, and what it pays."""
 
     def load(connection: Connection) -> tuple[NodeRow, list[HeldAttempt], tuple[int, int]]:
-        node = node_rows.get_node(connection, node_id)
-        access.check_owner(principal, None if node is None else node.account_id, what="node")
-        assert node is not None
+        node = access.owned(principal, node_rows.get_node(connection, node_id), what="node")
         held = outcome_rows.held(connection, node_id, limit=_SHOWN)
         return node, held, outcome_rows.count_held(connection, node_id)
 
@@ -172,26 +175,21 @@ def _attempt(hub: Hub, row: HeldAttempt, *, owner: str, admin: bool, needs: Requ
     ran_ms = 0 if row.started_at_ms is None else max(0, hub.now_ms() - row.started_at_ms)
     session = hub.nodes.registry.get(row.node_id)
     live = None if session is None else session.attempts.get(row.id)
-    said = None if live is None else live.said
-    load = None if said is None else said.load
-    return NodeAttempt(
+    report = None if live is None else live.last_report
+    load = None if report is None else report.load
+    return NodeAttempt.from_attributes(
+        row,
         attempt_id=row.id,
-        job_id=row.job_id,
-        job_name=row.name if (own or admin) and row.errand is None else None,
-        kind=JobKind(row.kind),
-        state=row.state,
+        job_name=row.name if (own or admin) and row.hub_job is None else None,
         own=own,
-        leased_at_ms=row.leased_at_ms,
-        started_at_ms=row.started_at_ms,
         cores=needs.cpu_milli / 1000,
         ram_mb=needs.ram_mb if session is None else needs.ram_on(session.profile.capacity),
         gpus=needs.gpus,
-        price=row.price,
         earns=net,
         earned=charge_of(net, min(ran_ms, row.longest_ms)),
         ends_at_ms=None if row.started_at_ms is None else row.started_at_ms + row.longest_ms,
-        progress=None if said is None else said.progress,
+        progress=None if report is None else report.progress,
         cpu_percent=None if load is None else load.cpu_percent,
         rss_mb=None if load is None else load.rss_mb,
-        cpu_ids=[] if said is None else said.cpu_ids,
+        cpu_ids=[] if report is None else report.cpu_ids,
     )

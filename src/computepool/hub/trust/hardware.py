@@ -69,15 +69,15 @@ def ask_due(hub: Hub) -> None:
         return
     for session in hub.nodes.registry.sessions:
         if session.truth.due_at_ms <= now_ms and session.claims:
-            waits = now_ms - session.measure_asked_ms < hub.settings.measure_answer_s * 1000
+            waits = now_ms - session.measure_sent_ms < hub.settings.measure_answer_s * 1000
             if not (session.measure and waits):
                 ask(hub, session)
 
 
 def ask(hub: Hub, session: NodeSession) -> None:
     session.measure = hub.clock.entropy(12).hex()
-    session.measure_asked_ms = hub.now_ms()
-    session.measure_told = False
+    session.measure_sent_ms = hub.now_ms()
+    session.measure_sent = False
     session.wake()
 
 
@@ -92,10 +92,10 @@ async def receive(hub: Hub, node: NodePrincipal, report: HardwareReport) -> Hard
         raise Forbidden("The measurement is not signed with this node's key.")
     session = hub.nodes.registry.get(node.node_id)
     if session is None or not session.measure or report.id != session.measure:
-        raise Conflict("No measurement was asked for, or another one: it does not count.", field="id")
+        raise Conflict("This measurement was not requested, so it does not count.", field="id")
     session.measure = ""
     before = session.truth
-    truth = _measured(hub, session, report)
+    truth = _measure(hub, session, report)
     reason = hardware_messages.after_measuring(before, truth, session.claimed)
     if reason:
         truth = dataclasses.replace(truth, reason=reason)
@@ -103,7 +103,7 @@ async def receive(hub: Hub, node: NodePrincipal, report: HardwareReport) -> Hard
     return hardware_messages.view(session.truth, session.claimed)
 
 
-def _measured(hub: Hub, session: NodeSession, report: HardwareReport) -> Truth:
+def _measure(hub: Hub, session: NodeSession, report: HardwareReport) -> Truth:
     before, now_ms = session.truth, hub.now_ms()
     scores, impossible = rules.bounded(_scores(report), session.claimed)
     history = before.history
@@ -184,45 +184,45 @@ def _compare(hub: Hub, run: TimedRun) -> bool:
         return False
     truth = session.truth
     if run.cards:
-        session.truth = dataclasses.replace(truth, gpu_pace=truth.gpu_pace.add(slower, run.account))
+        session.truth = dataclasses.replace(truth, gpu_speed=truth.gpu_speed.add(slower, run.account))
     else:
-        session.truth = dataclasses.replace(truth, cpu_pace=truth.cpu_pace.add(slower, run.account))
+        session.truth = dataclasses.replace(truth, cpu_speed=truth.cpu_speed.add(slower, run.account))
     return True
 
 
 async def _judge(hub: Hub, session: NodeSession) -> None:
     for cards in (True, False):
         truth = session.truth
-        pace = truth.gpu_pace if cards else truth.cpu_pace
-        if pace.jobs < hub.settings.retier_jobs:
+        speed = truth.gpu_speed if cards else truth.cpu_speed
+        if speed.jobs < hub.settings.retier_jobs:
             continue
-        if pace.sure_slowdown < hub.settings.retier_factor:
+        if speed.sure_slowdown < hub.settings.retier_factor:
             settled = rules.decide(truth, session.claimed, now_ms=0)
             session.truth = dataclasses.replace(settled, doubted_at_ms=0)
             continue
-        lowered = _lower(hub, session, cards=cards, pace=pace)
+        lowered = _lower(hub, session, cards=cards, speed=speed)
         if lowered is None:
             continue  # as slow as its class is known for
         if not truth.doubted_at_ms:
             await _doubt(hub, session, cards=cards)
-        elif _is_answered(hub, truth) and _is_agreed(hub, session, pace):
+        elif _is_answered(hub, truth) and _is_agreed(hub, session, speed):
             await _record(hub, session, lowered, actor="hub")
 
 
-def _lower(hub: Hub, session: NodeSession, *, cards: bool, pace: RelativeSpeed) -> Truth | None:
+def _lower(hub: Hub, session: NodeSession, *, cards: bool, speed: RelativeSpeed) -> Truth | None:
     """What its run times make of it; None if that is no other tier."""
     truth, now_ms, capacity = session.truth, hub.now_ms(), session.profile.capacity
     tier = capacity.tier if cards else capacity.cpu_tier
     until_ms = now_ms + round(hub.settings.retier_keep_s * 1000)
-    cap = rules.allowed_by_pace(tier, pace.sure_slowdown)
+    cap = rules.allowed_by_speed(tier, speed.sure_slowdown)
     if cards:
-        capped = dataclasses.replace(truth, gpu_cap=cap, capped_until_ms=until_ms, gpu_pace=pace.again())
+        capped = dataclasses.replace(truth, gpu_cap=cap, capped_until_ms=until_ms, gpu_speed=speed.again())
     else:
-        capped = dataclasses.replace(truth, cpu_cap=cap, capped_until_ms=until_ms, cpu_pace=pace.again())
+        capped = dataclasses.replace(truth, cpu_cap=cap, capped_until_ms=until_ms, cpu_speed=speed.again())
     decided = rules.decide(dataclasses.replace(capped, doubted_at_ms=0), session.claimed, now_ms=now_ms)
     if (decided.cpu_tier, decided.gpu_tiers) == (truth.cpu_tier, truth.gpu_tiers):
         return None
-    reason = hardware_messages.after_comparing(truth, decided, tier=tier, pace=pace)
+    reason = hardware_messages.after_comparing(truth, decided, tier=tier, speed=speed)
     return dataclasses.replace(decided, reason=reason)
 
 
@@ -242,9 +242,9 @@ async def _doubt(hub: Hub, session: NodeSession, *, cards: bool) -> None:
     """Once is not enough: it is measured again, and as many jobs again must say the same."""
     truth = dataclasses.replace(session.truth, doubted_at_ms=hub.now_ms(), due_at_ms=hub.now_ms())
     if cards:
-        truth = dataclasses.replace(truth, gpu_pace=truth.gpu_pace.again())
+        truth = dataclasses.replace(truth, gpu_speed=truth.gpu_speed.again())
     else:
-        truth = dataclasses.replace(truth, cpu_pace=truth.cpu_pace.again())
+        truth = dataclasses.replace(truth, cpu_speed=truth.cpu_speed.again())
     await _record(hub, session, truth, actor="hub")
     if hub.settings.measure_every_s:
         ask(hub, session)
@@ -256,12 +256,12 @@ def _is_answered(hub: Hub, truth: Truth) -> bool:
     return truth.measured_at_ms >= truth.doubted_at_ms or waited_ms >= hub.settings.measure_answer_s * 1000
 
 
-def _is_agreed(hub: Hub, session: NodeSession, pace: RelativeSpeed) -> bool:
+def _is_agreed(hub: Hub, session: NodeSession, speed: RelativeSpeed) -> bool:
     """Against a good measurement one submitter is not enough: he could send jobs that are slow on one node alone."""
     truth = session.truth
     good = truth.standing in (Standing.CONFIRMED, Standing.MEASURED)
     measured = truth.measured_at_ms >= truth.doubted_at_ms and good
-    return not measured or len(pace.accounts) >= min(ACCOUNTS_KEPT, hub.settings.retier_accounts)
+    return not measured or len(speed.accounts) >= min(ACCOUNTS_KEPT, hub.settings.retier_accounts)
 
 
 # ---------------------------------------------------------------- records
@@ -303,8 +303,8 @@ async def _save_relative_speeds(hub: Hub, touched: Iterable[str]) -> None:
     now_ms = hub.now_ms()
     if not hub.trust.speeds_touched or now_ms - hub.trust.speeds_saved_ms < _SAVE_EVERY_MS:
         return
-    hub.trust.speeds_saved_ms, wanted, hub.trust.speeds_touched = now_ms, hub.trust.speeds_touched, set()
-    sessions = [session for node_id in wanted if (session := hub.nodes.registry.get(node_id)) is not None]
+    hub.trust.speeds_saved_ms, node_ids, hub.trust.speeds_touched = now_ms, hub.trust.speeds_touched, set()
+    sessions = [session for node_id in node_ids if (session := hub.nodes.registry.get(node_id)) is not None]
     known = {session.node_id: session.truth for session in sessions}
     await hub.store.write(lambda tx: hardware_rows.save(tx, known))
 
@@ -318,5 +318,5 @@ async def refresh(hub: Hub, node_ids: Sequence[str]) -> None:
             continue
         # Run times are counted here, where it polls, and stored only now and then.
         mine = session.truth
-        truth = dataclasses.replace(stored, cpu_pace=mine.cpu_pace, gpu_pace=mine.gpu_pace)
+        truth = dataclasses.replace(stored, cpu_speed=mine.cpu_speed, gpu_speed=mine.gpu_speed)
         follow(hub, session, rules.decide(truth, session.claimed, now_ms=0))

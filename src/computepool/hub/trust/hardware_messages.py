@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from computepool.core.resources import CPU_TIER
-from computepool.core.trust.hardware import Scores, Standing, Truth
+from computepool.core.trust.hardware import Standing, Truth
 from computepool.core.trust.relative_speed import RelativeSpeed
 from computepool.core.trust.tiers import REFERENCE_SCORE, TIER_GFLOPS, speed_of
 from computepool.protocol.nodes.hardware import HardwareView, MeasuredView, ScoresView
@@ -26,9 +26,9 @@ def changes(before: Truth, after: Truth, claimed: Sequence[str]) -> Iterator[tup
 
 def after_measuring(before: Truth, after: Truth, claimed: Sequence[str]) -> str:
     """Why a measurement changed a tier; nothing if it did not."""
-    said = []
+    sentences = []
     if before.cpu_tier != after.cpu_tier:
-        said.append(
+        sentences.append(
             f"A core scored {after.scores.cpu} ({REFERENCE_SCORE} is the reference): its cores count as {after.cpu_tier}."
         )
     held = before.gpu_tiers or tuple(claimed)
@@ -38,26 +38,26 @@ def after_measuring(before: Truth, after: Truth, claimed: Sequence[str]) -> str:
         claim = claimed[index]
         gflops = after.scores.gflops[index] if index < len(after.scores.gflops) else None
         if new == claim:
-            said.append(f"Card {index} counts as {claim} again, as it claims.")
+            sentences.append(f"Card {index} counts as {claim} again, as it claims.")
         elif gflops is not None and claim not in TIER_GFLOPS:
-            said.append(
+            sentences.append(
                 f"Card {index} ({claim}) is in no price table and did {_tflops(gflops)} TFLOPS: it counts as {new}, the best "
                 "of its family that it reaches."
             )
         elif gflops is not None:
-            said.append(
+            sentences.append(
                 f"Card {index} claims {claim}, which does {_tflops(TIER_GFLOPS[claim])} TFLOPS, and did "
                 f"{_tflops(gflops)}: it counts as {new}."
             )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
-def after_comparing(before: Truth, after: Truth, *, tier: str, pace: RelativeSpeed) -> str:
+def after_comparing(before: Truth, after: Truth, *, tier: str, speed: RelativeSpeed) -> str:
     counts = (
         after.cpu_tier if before.cpu_tier != after.cpu_tier else ", ".join(dict.fromkeys(after.gpu_tiers))
     )
     return (
-        f"Its last {pace.jobs} jobs took {pace.slowdown:.1f} times as long as the same jobs on other nodes of {tier}: "
+        f"Its last {speed.jobs} jobs took {speed.slowdown:.1f} times as long as the same jobs on other nodes of {tier}: "
         f"it counts as {counts}."
     )
 
@@ -69,30 +69,22 @@ def _tflops(gflops: int) -> str:
 def view(truth: Truth, claimed: Sequence[str]) -> HardwareView:
     """`claimed`: the tiers of its cards by its own word."""
     claim = max(claimed, key=speed_of, default=CPU_TIER)
-    pace = truth.gpu_pace if claimed else truth.cpu_pace
+    speed = truth.gpu_speed if claimed else truth.cpu_speed
     return HardwareView(
         claimed=claim,
         tier=max(truth.gpu_tiers or tuple(claimed), key=speed_of, default=truth.cpu_tier),
         cpu_tier=truth.cpu_tier,
         standing=truth.standing.value,
         sentence=sentence(truth, claimed),
-        scores=scores_view(truth.scores),
+        scores=ScoresView.from_attributes(truth.scores),
         notes=list(truth.notes),
         measured_at_ms=truth.measured_at_ms or None,
-        slowdown=round(pace.slowdown, 2) if pace.weight else None,
-        compared_jobs=pace.jobs,
-        history=[MeasuredView(at_ms=at_ms, scores=scores_view(scores)) for at_ms, scores in truth.history],
-    )
-
-
-def scores_view(scores: Scores) -> ScoresView:
-    return ScoresView(
-        cpu=scores.cpu,
-        memory_mb_s=scores.memory_mb_s,
-        disk_mb_s=scores.disk_mb_s,
-        net_mb_s=scores.net_mb_s,
-        rtt_us=scores.rtt_us,
-        gflops=list(scores.gflops),
+        slowdown=round(speed.slowdown, 2) if speed.weight else None,
+        compared_jobs=speed.jobs,
+        history=[
+            MeasuredView(at_ms=at_ms, scores=ScoresView.from_attributes(scores))
+            for at_ms, scores in truth.history
+        ],
     )
 
 
@@ -104,6 +96,6 @@ def sentence(truth: Truth, claimed: Sequence[str]) -> str:
     if truth.standing is Standing.MEASURED:
         return truth.reason or f"No price table knows {claim}; it counts as what it was measured to do."
     if truth.standing is Standing.CONFIRMED:
-        return f"Its claim ({claim}) agrees with what was measured."
+        return f"The measurements confirm its claim ({claim})."
     why = f" ({truth.notes[0]})" if truth.notes else ""
     return f"It claims {claim}; this is not measured{why}."

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Select, select
 
 from computepool.core.trust.hardware import Truth, from_json, to_json
 from computepool.hub.db import dialect
+from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import hardware
 
 
 def load(connection: Connection, node_ids: Sequence[str]) -> dict[str, Truth]:
     """Of the nodes of which anything is known."""
-    wanted = dialect.among(connection, hardware.c.node_id, node_ids)
-    rows = connection.execute(select(hardware).where(wanted))
-    return {row.node_id: from_json(row.body) for row in rows}
+    rows = _KNOWN.rows(connection, **dialect.ids(connection, node_ids))
+    return {node_id: from_json(body) for node_id, body in rows}
+
+
+def _known(connection: Connection) -> Select[Any]:
+    matching = dialect.among_ids(connection.dialect.name, hardware.c.node_id)
+    return select(hardware.c.node_id, hardware.c.body).where(matching)
+
+
+_KNOWN = Prepared(_known)
 
 
 def save(tx: Tx, known: Mapping[str, Truth]) -> None:

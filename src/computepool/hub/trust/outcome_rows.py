@@ -28,7 +28,7 @@ class HeldAttempt(TypedRow, of=(attempts, jobs, SHOWN_ACCOUNT)):
     started_at_ms: int | None
     price: int
     name: str
-    errand: str | None
+    hub_job: str | None
     kind: str
     spec_digest: str
     longest_ms: int
@@ -58,8 +58,8 @@ def verified_at_once(connection: Connection, job_ids: Sequence[str]) -> set[str]
 def kinds(connection: Connection, job_ids: Sequence[str]) -> dict[str, str]:
     if not job_ids:
         return {}
-    wanted = dialect.among(connection, jobs.c.id, sorted(set(job_ids)))
-    return {row.id: row.kind for row in connection.execute(select(jobs.c.id, jobs.c.kind).where(wanted))}
+    matching = dialect.among(connection, jobs.c.id, sorted(set(job_ids)))
+    return {row.id: row.kind for row in connection.execute(select(jobs.c.id, jobs.c.kind).where(matching))}
 
 
 def held(connection: Connection, node_id: str, *, limit: int) -> list[HeldAttempt]:

@@ -13,9 +13,9 @@ from computepool.core.trust.reputation import (
     PARDONED_ACTION,
     VIOLATIONS_MAX,
     Reputation,
-    dues_paid,
     exposure_cap,
-    owes_dues,
+    is_newcomer,
+    newcomer_jobs_done,
 )
 from computepool.core.trust.violations import PROBES_RIGHT
 from computepool.core.words import counted
@@ -34,12 +34,12 @@ _DIGITS = 4
 def follow(hub: Hub, changed: Mapping[str, Reputation]) -> None:
     """Into the registry, for placements from now on. Nodes that are not here are asked about when they come."""
     now_ms, fleet = hub.now_ms(), hub.nodes.registry.fleet
-    needed, base = hub.settings.dues_successes, hub.settings.exposure
+    needed, base = hub.settings.newcomer_jobs, hub.settings.exposure
     for node_id, reputation in changed.items():
         if node_id in fleet:
             success, failure = reputation.faded(now_ms)
             fleet.set_reliability(node_id, reputation.score(now_ms), (success / ONE, failure / ONE))
-            fleet.set_dues(node_id, owes_dues(reputation, needed))
+            fleet.set_newcomer(node_id, is_newcomer(reputation, needed))
             fleet.set_cap(node_id, exposure_cap(reputation, base) if base else None)
             fleet.set_integrity(node_id, streak=reputation.streak, banned=reputation.banned(now_ms))
             (hub.trust.suspects.add if reputation.probation_at_ms else hub.trust.suspects.discard)(node_id)
@@ -74,21 +74,21 @@ def predecessor(tx: Tx, owner: str, *, offline_after_ms: int) -> str | None:
 
 
 async def pardon(hub: Hub, admin: Principal, node_id: str) -> None:
-    """The operator takes a node's ban and its strikes back; its streak begins anew. Nothing to pardon: nothing happens."""
+    """The operator takes a node's ban and its violations back; its streak begins anew. Nothing to pardon: nothing happens."""
 
     def unit(tx: Tx) -> None:
         row = node_rows.get_node(tx.connection, node_id)
         if row is None:
             raise NotFound("There is no such node.")
         known = reputation_rows.load(tx.connection, [node_id]).get(node_id, NEWCOMER)
-        if known.banned_at_ms or known.struck_at_ms:
-            say_pardoned(tx, row, actor=admin.account_id)
+        if known.banned_at_ms or known.penalised_at_ms:
+            emit_pardoned(tx, row, actor=admin.account_id)
 
     await hub.store.write(unit)
-    hub.jobs.queue.kick()
+    hub.jobs.queue.wake()
 
 
-def say_pardoned(tx: Tx, node: NodeRow, *, actor: str) -> None:
+def emit_pardoned(tx: Tx, node: NodeRow, *, actor: str) -> None:
     tx.emit(actor=actor, action=PARDONED_ACTION, account_id=node.account_id, node_id=node.id)
     tx.touch(f"node:{node.id}", "events")
 
@@ -96,26 +96,18 @@ def say_pardoned(tx: Tx, node: NodeRow, *, actor: str) -> None:
 def view(hub: Hub, reputation: Reputation) -> ReputationView:
     now_ms = hub.now_ms()
     success, failure = reputation.faded(now_ms)
-    return ReputationView(
+    return ReputationView.from_attributes(
+        reputation,
         score=round(reputation.score(now_ms), _DIGITS),
-        successes=reputation.successes,
-        failures=reputation.failures,
         success_weight=round(success / ONE, _DIGITS),
         failure_weight=round(failure / ONE, _DIGITS),
         changed_at_ms=reputation.changed_at_ms or None,
-        newcomer=owes_dues(reputation, hub.settings.dues_successes),
-        dues_paid=min(dues_paid(reputation), hub.settings.dues_successes),
-        dues=hub.settings.dues_successes,
-        tenure_days=reputation.tenure_days,
-        verified=reputation.verified,
-        verified_days=reputation.verified_days,
+        newcomer=is_newcomer(reputation, hub.settings.newcomer_jobs),
+        newcomer_jobs_done=min(newcomer_jobs_done(reputation), hub.settings.newcomer_jobs),
+        newcomer_jobs=hub.settings.newcomer_jobs,
         exposure_cap=exposure_cap(reputation, hub.settings.exposure) if hub.settings.exposure else None,
-        streak=reputation.streak,
-        strikes=reputation.strikes,
-        strikes_lately=reputation.recent_violations(now_ms),
+        recent_violations=reputation.recent_violations(now_ms),
         probation_at_ms=reputation.probation_at_ms or None,
-        probes_right=reputation.probes_right,
-        probes_wrong=reputation.probes_wrong,
         banned_at_ms=reputation.banned_at_ms or None,
     )
 
@@ -130,18 +122,18 @@ def sentence(view: ReputationView) -> str:
         lost = counted(view.failures, "failure")
         known += f", from {done} done and {lost} of its own."
     if view.banned_at_ms is not None:
-        return f"{known} It is banned: {view.strikes} of its results were proven wrong. It works for its owner alone."
+        return f"{known} It is banned: {view.violation_count} of its results were proven wrong. It works for its owner alone."
     if view.probation_at_ms is not None:
         return (
-            f"{known} It is on probation, because {view.strikes_lately} of its results were proven wrong: all of them are "
+            f"{known} It is on probation, because {view.recent_violations} of its results were proven wrong: all of them are "
             f"checked, and it is tested with jobs whose results are known ({view.probes_right} of {PROBES_RIGHT} right so far)."
         )
-    if view.strikes_lately:
-        wrong = counted(view.strikes_lately, "result was", "results were")
+    if view.recent_violations:
+        wrong = counted(view.recent_violations, "result was", "results were")
         known += f" {wrong} proven wrong in the last 30 days; {VIOLATIONS_MAX} put it on probation."
     if not view.newcomer:
         return known
     return (
-        f"{known} As a newcomer it gets one job of others at a time, until {view.dues} are done and verified "
-        f"({view.dues_paid} so far; one that nobody checks counts a quarter)."
+        f"{known} As a newcomer it gets one job of others at a time, until {view.newcomer_jobs} are done and verified "
+        f"({view.newcomer_jobs_done} so far; one that nobody checks counts a quarter)."
     )

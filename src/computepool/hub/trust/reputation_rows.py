@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
-from functools import cache
 from typing import Any
 
 from sqlalchemy import Column, Connection, Row, Select, delete, func, select
@@ -23,7 +22,7 @@ from computepool.hub.db.tables import events, nodes
 
 _FIELDS = tuple(field.name for field in fields(Reputation))
 #: What of an event is read.
-_SAID = (
+_COLUMNS = (
     events.c.action,
     events.c.actor,
     events.c.node_id,
@@ -34,22 +33,21 @@ _SAID = (
     events.c.at_ms,
     events.c.data,
 )
-_SAID_NAMES = tuple(column.name for column in _SAID)
+_COLUMN_NAMES = tuple(column.name for column in _COLUMNS)
 _STREAM_ROWS = 2_000
 _SAVE = Prepared(lambda connection: dialect.upsert(connection, reputations, key=("node_id",), update=_FIELDS))
 
 
 def write(tx: Tx, commit: Commit) -> None:
     """Let the transaction's events count, which are in the order of their numbers."""
-    connection, once = tx.connection, reputation.said_once(tx.events)
+    connection, once = tx.connection, reputation.counted_once(tx.events)
     about = [(node_id, event) for event in once if (node_id := reputation.node_of(event)) is not None]
     if not about:
         return
-    wanted = {node_id for node_id, _ in about}
-    wanted |= {old for _, event in about if (old := reputation.predecessor_of(event)) is not None}
-    statement = _known(connection.dialect.name)
-    rows = connection.execute(statement, dialect.ids(connection, wanted))
-    before = {row.node: (row.owner, _from_row(row)) for row in rows}
+    matching = {node_id for node_id, _ in about}
+    matching |= {old for _, event in about if (old := reputation.predecessor_of(event)) is not None}
+    rows = _KNOWN.rows(connection, **dialect.ids(connection, matching))
+    before = {node: (owner, _from_values(values)) for node, owner, *values in rows}
     after = _fold(about, owners={node_id: owner for node_id, (owner, _) in before.items()}, known=before)
     changed = {node_id: now for node_id, now in after.items() if now != before[node_id][1]}
     save(connection, changed)
@@ -75,22 +73,28 @@ def _fold(
     return found
 
 
-@cache
-def _known(name: str) -> Select[Any]:
-    return (
-        select(nodes.c.id.label("node"), nodes.c.account_id.label("owner"), *_columns())
-        .outerjoin(reputations, reputations.c.node_id == nodes.c.id)
-        .where(dialect.among_ids(name, nodes.c.id))
-    )
-
-
 def _columns() -> list[Column[Any]]:
     return [reputations.c[name] for name in _FIELDS]
 
 
+def _known(connection: Connection) -> Select[Any]:
+    return (
+        select(nodes.c.id, nodes.c.account_id, *_columns())
+        .outerjoin(reputations, reputations.c.node_id == nodes.c.id)
+        .where(dialect.among_ids(connection.dialect.name, nodes.c.id))
+    )
+
+
+_KNOWN = Prepared(_known)
+
+
+def _from_values(values: Sequence[Any]) -> Reputation:
+    """In the order of the fields; the first is empty where nothing is known."""
+    return NEWCOMER if values[0] is None else Reputation(**dict(zip(_FIELDS, values, strict=True)))
+
+
 def _from_row(row: Row[Any]) -> Reputation:
-    said = row._mapping
-    return NEWCOMER if said["success"] is None else Reputation(**{name: said[name] for name in _FIELDS})
+    return _from_values([row._mapping[name] for name in _FIELDS])
 
 
 def save(connection: Connection, changed: Mapping[str, Reputation]) -> None:
@@ -102,9 +106,16 @@ def save(connection: Connection, changed: Mapping[str, Reputation]) -> None:
 
 def load(connection: Connection, node_ids: Sequence[str]) -> dict[str, Reputation]:
     """Of the nodes that have had outcomes; the others are newcomers."""
-    wanted = dialect.among(connection, reputations.c.node_id, node_ids)
-    rows = connection.execute(select(reputations).where(wanted))
-    return {row.node_id: _from_row(row) for row in rows}
+    rows = _LOAD.rows(connection, **dialect.ids(connection, node_ids))
+    return {node_id: _from_values(values) for node_id, *values in rows}
+
+
+def _load(connection: Connection) -> Select[Any]:
+    matching = dialect.among_ids(connection.dialect.name, reputations.c.node_id)
+    return select(reputations.c.node_id, *_columns()).where(matching)
+
+
+_LOAD = Prepared(_load)
 
 
 def of_owner(connection: Connection, account_id: str) -> list[tuple[str, str, int, Reputation]]:
@@ -121,15 +132,15 @@ def of_owner(connection: Connection, account_id: str) -> list[tuple[str, str, in
 
 def tenured(connection: Connection, accounts: Sequence[str], *, days: int, clean_since_ms: int) -> set[str]:
     """Those of these owners who have a node with so many verified days, and none with a wrong result since then."""
-    wanted = dialect.among(connection, nodes.c.account_id, accounts)
+    matching = dialect.among(connection, nodes.c.account_id, accounts)
     statement = (
         select(nodes.c.account_id)
         .join(reputations, reputations.c.node_id == nodes.c.id)
-        .where(wanted)
+        .where(matching)
         .group_by(nodes.c.account_id)
         .having(
             func.max(reputations.c.verified_days) >= days,
-            func.max(reputations.c.struck_at_ms) < clean_since_ms,
+            func.max(reputations.c.penalised_at_ms) < clean_since_ms,
             func.max(reputations.c.banned_at_ms) == 0,
         )
     )
@@ -139,10 +150,10 @@ def tenured(connection: Connection, accounts: Sequence[str], *, days: int, clean
 def recount(connection: Connection) -> dict[str, Reputation]:
     """Everybody's, from the events alone. Reads the whole log once, some rows at a time."""
     owners = {row.id: row.account_id for row in connection.execute(select(nodes.c.id, nodes.c.account_id))}
-    wanted = select(*_SAID).where(events.c.action.in_(sorted(reputation.ACTIONS))).order_by(events.c.seq)
-    rows = connection.execute(wanted.execution_options(yield_per=_STREAM_ROWS))
-    said = (dict(zip(_SAID_NAMES, row, strict=True)) for row in rows)
-    about = ((reputation.node_of(event) or "", event) for event in reputation.said_once(said))
+    matching = select(*_COLUMNS).where(events.c.action.in_(sorted(reputation.ACTIONS))).order_by(events.c.seq)
+    rows = connection.execute(matching.execution_options(yield_per=_STREAM_ROWS))
+    columns = (dict(zip(_COLUMN_NAMES, row, strict=True)) for row in rows)
+    about = ((reputation.node_of(event) or "", event) for event in reputation.counted_once(columns))
     return _fold(about, owners=owners, known={})
 
 

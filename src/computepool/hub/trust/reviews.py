@@ -20,33 +20,29 @@ _PENDING_MAX = 1_000
 
 async def ask(hub: Hub, owner: Principal, node_id: str, *, note: str) -> ReviewReply:
     """Agreeing to it pardons the node. What it is accused of is in its evidence, and in the events."""
-    clock, life_ms = hub.clock, round(hub.settings.approval_life_s * 1000)
+    clock, life_ms = hub.clock, round(hub.settings.approval_lifetime_s * 1000)
 
     def unit(tx: Tx) -> ReviewReply:
-        node = node_rows.get_node(tx.connection, node_id)
-        access.check_owner(owner, None if node is None else node.account_id, what="node")
-        assert node is not None
+        node = access.owned(owner, node_rows.get_node(tx.connection, node_id), what="node")
         known = reputation_rows.load(tx.connection, [node_id]).get(node_id, NEWCOMER)
         if not (known.banned_at_ms or known.probation_at_ms):
             raise Conflict("There is nothing to review: this node is neither banned nor on probation.")
-        if _asked_already(tx, node_id, life_ms=life_ms):
-            raise Conflict(
-                "A review of this node has been asked for already, and waits for an administrator."
-            )
-        asked = {
+        if _is_pending(tx, node_id, life_ms=life_ms):
+            raise Conflict("A review of this node was already requested and waits for an administrator.")
+        details = {
             "node_id": node_id,
             "name": node.name,
-            "wrong": known.strikes,
+            "wrong": known.violation_count,
             "banned": bool(known.banned_at_ms),
             "note": note,
         }
-        kind, text = approval_requests.REVIEW, json.dumps(asked)
+        kind, text = approval_requests.REVIEW, json.dumps(details)
         return ReviewReply(approval_id=approval_requests.ask(tx, clock, owner, kind=kind, request=text))
 
     return await hub.store.write(unit)
 
 
-def _asked_already(tx: Tx, node_id: str, *, life_ms: int) -> bool:
+def _is_pending(tx: Tx, node_id: str, *, life_ms: int) -> bool:
     waiting = approval_rows.list_pending(tx.connection, since_ms=tx.now_ms - life_ms, limit=_PENDING_MAX)
     reviews = [row for row in waiting if row.kind == approval_requests.REVIEW]
     return any(json.loads(row.request)["node_id"] == node_id for row in reviews)

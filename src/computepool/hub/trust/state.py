@@ -1,4 +1,4 @@
-"""What the hub remembers of nodes and submitters: how far they are trusted, and how fast nodes are."""
+"""The hub's memory of nodes and submitters: how far they are trusted, and how fast nodes are."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from computepool.core.trust.submitter_reputation import SubmitterReputation
 from computepool.hub.context import Hub
 from computepool.hub.trust import submitter_reputation_rows
-from computepool.protocol.accounts import AccountPage, AccountView, ConductView
+from computepool.protocol.accounts import AccountPage, AccountView, SubmitterReputationView
 
 #: How far another hub's clock, or a slow commit, may be behind.
 _OVERLAP_MS = 60_000
@@ -34,20 +34,15 @@ def _push(hub: Hub, accounts: Iterable[str]) -> None:
         hub.nodes.registry.fleet.set_submitter(account_id, hub.trust.submitters.score(account_id))
 
 
-def view(hub: Hub, account_id: str) -> ConductView:
+def view(hub: Hub, account_id: str) -> SubmitterReputationView:
     known = hub.trust.submitters.of(account_id)
-    return ConductView(
-        score=round(hub.trust.submitters.score(account_id), _DIGITS),
-        completed=known.completed,
-        failed=known.failed,
-        harmful=known.harmful,
-        cancelled=known.cancelled,
-        changed_at_ms=known.changed_at_ms or None,
-    )
+    score = round(hub.trust.submitters.score(account_id), _DIGITS)
+    changed_at_ms = known.changed_at_ms or None
+    return SubmitterReputationView.from_attributes(known, score=score, changed_at_ms=changed_at_ms)
 
 
 def shown(hub: Hub, account: AccountView) -> AccountView:
-    return account.model_copy(update={"conduct": view(hub, account.id)})
+    return account.model_copy(update={"submitter_reputation": view(hub, account.id)})
 
 
 def shown_all(hub: Hub, page: AccountPage) -> AccountPage:

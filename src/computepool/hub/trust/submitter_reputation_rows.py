@@ -13,12 +13,12 @@ from computepool.core.trust import submitter_reputation
 from computepool.core.trust.submitter_reputation import UNKNOWN, SubmitterEvent, SubmitterReputation
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
-from computepool.hub.db.reputation_tables import conducts
+from computepool.hub.db.reputation_tables import submitter_reputations
 from computepool.hub.db.session import Commit, Tx
 from computepool.hub.db.tables import events, nodes
 
 _FIELDS = tuple(field.name for field in fields(SubmitterReputation))
-_SAID = (
+_COLUMNS = (
     events.c.action,
     events.c.actor,
     events.c.node_id,
@@ -27,9 +27,11 @@ _SAID = (
     events.c.reason,
     events.c.at_ms,
 )
-_SAID_NAMES = tuple(column.name for column in _SAID)
+_COLUMN_NAMES = tuple(column.name for column in _COLUMNS)
 _STREAM_ROWS = 2_000
-_SAVE = Prepared(lambda connection: dialect.upsert(connection, conducts, key=("account_id",), update=_FIELDS))
+_SAVE = Prepared(
+    lambda connection: dialect.upsert(connection, submitter_reputations, key=("account_id",), update=_FIELDS)
+)
 
 
 class SubmitterCounts:
@@ -48,22 +50,22 @@ class SubmitterCounts:
         foreign = [run for run in runs if _counts(run, owners)]
         if not foreign:
             return
-        wanted = dialect.ids(connection, {run.account_id for run in foreign})
-        rows = connection.execute(_known(connection.dialect.name), wanted)
+        matching = dialect.ids(connection, {run.account_id for run in foreign})
+        rows = connection.execute(_select_known(connection.dialect.name), matching)
         before = {row.account_id: _from_row(row) for row in rows}
         commit.submitters = _fold(foreign, before)
         save(connection, commit.submitters)
 
 
 @cache
-def _known(name: str) -> Select[Any]:
-    return select(conducts).where(dialect.among_ids(name, conducts.c.account_id))
+def _select_known(name: str) -> Select[Any]:
+    return select(submitter_reputations).where(dialect.among_ids(name, submitter_reputations.c.account_id))
 
 
 def _learn(connection: Connection, unknown: set[str], owners: dict[str, str]) -> None:
     if unknown:
-        wanted = dialect.among(connection, nodes.c.id, sorted(unknown))
-        rows = connection.execute(select(nodes.c.id, nodes.c.account_id).where(wanted))
+        matching = dialect.among(connection, nodes.c.id, sorted(unknown))
+        rows = connection.execute(select(nodes.c.id, nodes.c.account_id).where(matching))
         owners.update((row.id, row.account_id) for row in rows)
 
 
@@ -90,14 +92,16 @@ def save(connection: Connection, changed: Mapping[str, SubmitterReputation]) -> 
 
 def load(connection: Connection, accounts: Iterable[str]) -> dict[str, SubmitterReputation]:
     """Of those that had jobs on nodes of others."""
-    wanted = dialect.among(connection, conducts.c.account_id, sorted(accounts))
-    rows = connection.execute(select(conducts).where(wanted))
+    matching = dialect.among(connection, submitter_reputations.c.account_id, sorted(accounts))
+    rows = connection.execute(select(submitter_reputations).where(matching))
     return {row.account_id: _from_row(row) for row in rows}
 
 
 def changed_since(connection: Connection, since_ms: int) -> dict[str, SubmitterReputation]:
     """By this clock or another hub's."""
-    rows = connection.execute(select(conducts).where(conducts.c.changed_at_ms >= since_ms))
+    rows = connection.execute(
+        select(submitter_reputations).where(submitter_reputations.c.changed_at_ms >= since_ms)
+    )
     return {row.account_id: _from_row(row) for row in rows}
 
 
@@ -108,17 +112,19 @@ def _from_row(row: Row[Any]) -> SubmitterReputation:
 def recount(connection: Connection) -> dict[str, SubmitterReputation]:
     """Everybody's, from the events alone."""
     owners = {row.id: row.account_id for row in connection.execute(select(nodes.c.id, nodes.c.account_id))}
-    wanted = (
-        select(*_SAID).where(events.c.action.in_(sorted(submitter_reputation.ACTIONS))).order_by(events.c.seq)
+    matching = (
+        select(*_COLUMNS)
+        .where(events.c.action.in_(sorted(submitter_reputation.ACTIONS)))
+        .order_by(events.c.seq)
     )
-    rows = connection.execute(wanted.execution_options(yield_per=_STREAM_ROWS))
-    said = (dict(zip(_SAID_NAMES, row, strict=True)) for row in rows)
-    runs = (run for event in said if (run := submitter_reputation.read(event)) is not None)
+    rows = connection.execute(matching.execution_options(yield_per=_STREAM_ROWS))
+    found = (dict(zip(_COLUMN_NAMES, row, strict=True)) for row in rows)
+    runs = (run for event in found if (run := submitter_reputation.read(event)) is not None)
     return _fold((run for run in runs if _counts(run, owners)), {})
 
 
 def rebuild(connection: Connection) -> None:
-    connection.execute(delete(conducts))
+    connection.execute(delete(submitter_reputations))
     save(connection, recount(connection))
 
 

@@ -24,15 +24,14 @@ class CheckpointReport(Request):
     ran_ms: Count  #: how long the attempt had run when it was made
     last: bool = False  #: made because the node stops, or the job moves; never too soon
     move_to: Name | None = None  #: with the last one of a job that moves: the host that it goes on at
-    signature: Annotated[
-        str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")
-    ]  #: by the node's key over signed_text()
+    #: by the node's key over signed_text()
+    signature: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")]
 
     def signed_text(self) -> bytes:
-        said = self.model_dump(exclude={"signature"}, mode="json")
+        fields = self.model_dump(exclude={"signature"}, mode="json")
         if self.move_to is None:  # nodes and hubs that do not know it sign and check the same
-            del said["move_to"]
-        return b"checkpoint\n" + json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
+            del fields["move_to"]
+        return b"checkpoint\n" + json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
 
 class CheckpointReply(Reply):

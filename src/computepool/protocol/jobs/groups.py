@@ -68,9 +68,8 @@ class KeyReport(Request):
 
     key: NewName
     outcome: Literal["succeeded", "failed"]
-    result: Annotated[str, StringConstraints(max_length=KEY_RESULT_MAX)] | None = (
-        None  #: an encoded value (see values.py)
-    )
+    #: an encoded value (see values.py)
+    result: Annotated[str, StringConstraints(max_length=KEY_RESULT_MAX)] | None = None
     error: ErrorText | None = None
 
 
@@ -91,17 +90,17 @@ class KeyReportsReply(Reply):
 
 
 class ReturnHomeRequest(Request):
-    """Ask for it, ask again, change the home, or (wanted=false) call it off."""
+    """Ask for it, ask again, change the home, or (enabled=false) call it off."""
 
     home: Name | None = None  #: a node of yours, by id or name; default: the one it has
-    wanted: bool = True
+    enabled: bool = True
 
 
 class HomeView(Reply):
     """Where a group's results go."""
 
     state: str = "off"  #: off, when_complete, waiting, arrived
-    sentence: str = "nobody asked for it"
+    sentence: str = "not requested"
     node_id: str | None = None
     node_name: str | None = None
     reason: str | None = None  #: why it has not arrived yet, as the home node says
@@ -192,8 +191,8 @@ class GroupSummary(GroupView):
     messages: list[MessageView] = []  #: the newest, oldest first; all of them at /groups/{id}/messages
 
 
-class HomecomingView(Reply):
-    """What a home node is to bring home."""
+class ResultDeliveryView(Reply):
+    """Get what the home node has to fetch."""
 
     summary: GroupSummary
     round: int  #: of its completions; an arrival names it
@@ -202,7 +201,7 @@ class HomecomingView(Reply):
     bytes: int  #: of all of them
 
 
-class HomeTrouble(Request):
+class DeliveryProblem(Request):
     round: Count
     reason: ErrorText
 
@@ -215,9 +214,8 @@ class ArrivalRequest(Request):
     files: Count
     bytes: Count
     folder: Annotated[str, StringConstraints(max_length=300)]
-    path: Annotated[str, StringConstraints(max_length=PATH_MAX)] | None = (
-        None  #: where that is on this machine
-    )
+    #: where that is on this machine
+    path: Annotated[str, StringConstraints(max_length=PATH_MAX)] | None = None
     manifest: Digest  #: SHA-256 of the list of all that was written
     digests: list[Digest] = Field(default=[], max_length=DIGESTS_MAX)  #: of the artifacts, sorted
 

@@ -84,9 +84,9 @@ def lines(item: GroupItem, files: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What results.jsonl says of it; `item` tells those of one job apart. A result that is a file stays one."""
     found = []
     for index, part in apart(item):
-        said = part.model_dump(mode="json", exclude_none=True, exclude={"outputs"})
-        told = {} if index is None else {"key": key_of(item, index), "item": index}
-        found.append(said | told | {"files": files})
+        fields = part.model_dump(mode="json", exclude_none=True, exclude={"outputs"})
+        place = {} if index is None else {"key": key_of(item, index), "item": index}
+        found.append(fields | place | {"files": files})
     return found
 
 
@@ -96,10 +96,11 @@ def _inner(outputs: Iterable[OutputFile]) -> Iterable[tuple[str, OutputFile]]:
     folders: set[str] = {_ODD}
     for number, output in enumerate(outputs):
         try:
-            parts = [_folded(part) for part in check_output_name(output.name)]
+            names = check_output_name(output.name)
         except ValueError:
             yield f"{_ODD}/{number}", output
             continue
+        parts = [unicodedata.normalize("NFC", name).casefold() for name in names]
         above = {"/".join(parts[:depth]) for depth in range(1, len(parts))}
         place = "/".join(parts)
         if place in taken or place in folders or above & taken or parts[0] == _ODD:
@@ -108,7 +109,3 @@ def _inner(outputs: Iterable[OutputFile]) -> Iterable[tuple[str, OutputFile]]:
         taken.add(place)
         folders |= above
         yield output.name, output
-
-
-def _folded(part: str) -> str:
-    return unicodedata.normalize("NFC", part).casefold()

@@ -31,6 +31,7 @@ from computepool.protocol.base import (
     Tag,
 )
 from computepool.protocol.jobs.checks import CompareText, VerifyText, check_one_way
+from computepool.protocol.jobs.requirements import REQUIREMENT_CHARS_MAX, check_python, minor_versions
 from computepool.protocol.jobs.spec_rules import check_spec
 
 #: Inline limits; anything larger travels as an artifact.
@@ -50,6 +51,12 @@ MB_MAX = 64 * 1024 * 1024
 Megabytes = Annotated[int, Field(ge=0, le=MB_MAX)]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
 ShortText = Annotated[str, StringConstraints(max_length=16_384)]
+#: A minor version of Python, or what a script's `requires-python` says.
+PythonVersions = Annotated[
+    str,
+    Field(max_length=REQUIREMENT_CHARS_MAX, examples=["3.12", ">=3.12"]),
+    AfterValidator(check_python),
+]
 
 
 FileName = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -72,7 +79,7 @@ class Needs(Request):
     exclude_hosts: list[Name] = Field(default=[], max_length=HOSTS_MAX)
     host: Name | None = None
     mesh_version: Tag | None = None
-    python: str | None = Field(default=None, pattern=r"^3\.\d{1,2}$")
+    python: PythonVersions | None = None
     isolation: str | None = Field(default=None, examples=["namespace"])
 
     @field_validator("isolation")
@@ -101,7 +108,7 @@ class Needs(Request):
             ),
             node=self.host or "",
             mesh_version=self.mesh_version or "",
-            python=self.python or "",
+            pythons=minor_versions(self.python or ""),
             isolation=None if self.isolation is None else Level.parse(self.isolation),
         )
 
@@ -118,7 +125,9 @@ NetTargets = Annotated[
 ]
 
 
-def asked(needs: Needs, *, net: Sequence[str], labels: Sequence[str], timeout_s: float) -> Requirements:
+def requirements_of(
+    needs: Needs, *, net: Sequence[str], labels: Sequence[str], timeout_s: float
+) -> Requirements:
     return replace(
         needs.requirements(),
         network=bool(net),
@@ -143,9 +152,8 @@ class JobSpec(Request):
     needs: Needs = Needs()
     argv: list[ShortText] = Field(default=[], max_length=LIST_MAX)  #: command line, or arguments of a script
     source: str | None = Field(default=None, max_length=SOURCE_MAX)  #: text of a script
-    function: str | None = Field(
-        default=None, max_length=SOURCE_MAX * 4 // 3 + 4
-    )  #: base64 of a pickled callable
+    #: base64 of a pickled callable
+    function: str | None = Field(default=None, max_length=SOURCE_MAX * 4 // 3 + 4)
     function_artifact: Digest | None = None  #: the same, when larger than the inline limit
     dependencies: list[ShortText] = Field(default=[], max_length=200)  #: PEP 508, installed from wheels only
     env: dict[EnvName, ShortText] = Field(default={}, max_length=200)
@@ -153,18 +161,15 @@ class JobSpec(Request):
     timeout_s: float = Field(default=3600, gt=0, le=TIMEOUT_MAX_S)
     allow_pickle: bool = False  #: the client will accept a pickled result
     labels: list[Tag] = Field(default=[], max_length=32)
-    seal_to: str | None = Field(
-        default=None, pattern=r"^[A-Za-z0-9+/]{43}=$"
-    )  #: X25519, base64: what it brings back is encrypted to this key before it leaves the node
+    #: X25519, base64: what it brings back is encrypted to this key before it leaves the node
+    seal_to: str | None = Field(default=None, pattern=r"^[A-Za-z0-9+/]{43}=$")
     net: NetTargets = []  #: hosts it may reach, as host:port or *.domain:port; none by default
     checkpoints: bool = False  #: it saves where it is; no checkpoint of any other job is kept
     moves: bool = False  #: it goes on at hosts that it names; then it saves, too
-    children: int = Field(
-        default=0, ge=0, le=CHILDREN_MAX
-    )  #: jobs that it may submit while it runs, with those that they submit
-    children_budget: Micro | None = (
-        None  #: microcredits that they may cost together; default: what is set aside for it, times `children`
-    )
+    #: jobs that it may submit while it runs, with those that they submit
+    children: int = Field(default=0, ge=0, le=CHILDREN_MAX)
+    #: microcredits that they may cost together; default: what is set aside for it, times `children`
+    children_budget: Micro | None = None
 
     @property
     def saves(self) -> bool:
@@ -182,7 +187,7 @@ class JobSpec(Request):
 
     def requirements(self) -> Requirements:
         """All that decides where it may run: also what owners have rules about."""
-        return asked(self.needs, net=self.net, labels=self.labels, timeout_s=self.timeout_s)
+        return requirements_of(self.needs, net=self.net, labels=self.labels, timeout_s=self.timeout_s)
 
     def body(self) -> str:
         """The canonical text that is stored, signed and digested."""
@@ -197,24 +202,21 @@ class Item(Request):
     """One job of a submission."""
 
     key: NewName | None = None  #: the submitter's name for it, unique in its group
-    payload: str | None = Field(
-        default=None, max_length=PAYLOAD_MAX * 4 // 3 + 4
-    )  #: base64; arguments of a function
+    #: base64; arguments of a function
+    payload: str | None = Field(default=None, max_length=PAYLOAD_MAX * 4 // 3 + 4)
     payload_artifact: Digest | None = None
     bundled: int = Field(default=1, ge=1, le=BUNDLED_MAX)  #: how many items of its group the job does
-    replaces: Id | None = (
-        None  #: a finished job of the group that had these items: they count here from now on
-    )
+    #: a finished job of the group that had these items: they count here from now on
+    replaces: Id | None = None
 
 
 class CompareFunction(Request):
     """Of two results, a function of the submitter's: true when they are the same. It runs on a node, as a job does."""
 
-    function: str | None = Field(
-        default=None, max_length=SOURCE_MAX * 4 // 3 + 4
-    )  #: base64 of a pickled callable
+    #: base64 of a pickled callable
+    function: str | None = Field(default=None, max_length=SOURCE_MAX * 4 // 3 + 4)
     function_artifact: Digest | None = None  #: the same, when larger than the inline limit
-    python: str | None = Field(default=None, pattern=r"^3\.\d{1,2}$")  #: that it was pickled with
+    python: PythonVersions | None = None  #: that it was pickled with
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -254,7 +256,7 @@ class SubmitRequest(Request):
         return self
 
 
-class AgainRequest(Request):
+class ResubmitRequest(Request):
     """The same job as a new one."""
 
     #: same: what the first one might cost at most; today: as if it were submitted now without limits
@@ -332,16 +334,16 @@ class JobView(Reply):
     progress: float | None = None  #: 0..1, as the job itself reports it
     attempts: int = 0
     can_cancel: bool = False
-    can_again: bool = False  #: you may submit the same once more (POST /jobs/{job_id}/again)
+    can_resubmit: bool = False  #: you may submit the same once more (POST /jobs/{job_id}/resubmit)
     max_price: int = 0  #: microcredits per hour it may cost
     hold: int = 0  #: set aside at submission
     charge: int | None = None  #: what it cost; null until it is finished
     verify: str = "none"  #: how its result is checked
     compare: str = "exact"  #: when two results are the same: exact, tolerance:REL,ABS or function
-    verdict: str | None = (
-        None  #: why its result is believed: unchecked, own, confirmed, alone or varies; or refuted: it is wrong
-    )
+    #: why its result is believed: unchecked, own, confirmed, alone or varies; or refuted: it is wrong
+    verdict: str | None = None
     taken_back: int | None = None  #: of the charge, because the result was proven wrong afterwards
+    parent_id: str | None = None  #: the job that submitted it while it ran
 
 
 class CorrectedResult(Reply):
@@ -373,7 +375,6 @@ class JobDetail(JobView):
     dropped_at_ms: int | None = None  #: when its arguments, result and output ceased to be kept
     pinned: str = ""  #: the host that it asked to go on at
     moves: int = 0
-    parent_id: str | None = None  #: the job that submitted it while it ran
     children: list[str] = []  #: the first of those that it submitted
 
 

@@ -1,4 +1,4 @@
-"""A script's own words about itself: its interpreter line, and the dependencies of its PEP 723 block.
+"""A script's own words about itself: its interpreter line, and the dependencies and Python versions of its PEP 723 block.
 
 Read by the hub at submission and by the agent before the start. Found by looking at each line once: the text is a
 stranger's, and takes no longer the worse it is. ValueError says what is wrong with the script.
@@ -6,7 +6,6 @@ stranger's, and takes no longer the worse it is. ValueError says what is wrong w
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Final
@@ -47,13 +46,22 @@ class Script:
         return self.interpreter[0] == PYTHON
 
     @cached_property
-    def dependencies(self) -> tuple[str, ...]:
+    def _block(self) -> dict[str, object]:
         blocks = list(_blocks(self._source)) if self.is_python else []
-        if not blocks:
-            return ()
         if len(blocks) > 1:
             raise ValueError("the script has more than one `# /// script` block")
-        found = _metadata(blocks[0]).get("dependencies", [])
+        return _metadata(blocks[0]) if blocks else {}
+
+    @property
+    def requires_python(self) -> str | None:
+        found = self._block.get("requires-python")
+        if found is not None and not isinstance(found, str):
+            raise ValueError("`requires-python` in the script's `# /// script` block is not a string")
+        return found or None
+
+    @property
+    def dependencies(self) -> tuple[str, ...]:
+        found = self._block.get("dependencies", [])
         if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
             raise ValueError("`dependencies` in the script's `# /// script` block is not a list of strings")
         return tuple(found)
@@ -83,6 +91,8 @@ def _metadata(block: str) -> dict[str, object]:
             f"the script's `# /// script` block is longer than {BLOCK_CHARS_MAX} characters, or a line of it than "
             f"{BLOCK_LINE_CHARS_MAX}"
         )
+    import tomllib
+
     try:
         return tomllib.loads(block)
     except (ValueError, RecursionError) as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from computepool.core.jobs.lifecycle import JobKind
 from computepool.core.plaintext import is_plain
 from computepool.protocol.filenames import check_name
-from computepool.protocol.jobs.requirements import check_requirements
+from computepool.protocol.jobs.requirements import check_python, check_requirements
 from computepool.protocol.jobs.scripts import Script
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ COMMAND_BYTES_MAX: Final = 128 * 1024
 
 
 def check_spec(spec: JobSpec) -> JobSpec:
-    """The same; ValueError says what of it no node could run."""
+    """The same, with the Python that a script requires; ValueError says what of it no node could run."""
     needs = spec.needs
     for text in (spec.name, needs.host or "", *needs.exclude_hosts, *needs.properties.values()):
         if not is_plain(text):
@@ -33,11 +33,19 @@ def check_spec(spec: JobSpec) -> JobSpec:
     _check_command(spec)
     for file in spec.inputs:
         check_name(file.name)
-    requirements = spec.dependencies
-    if spec.kind is JobKind.SCRIPT:
-        requirements = [*requirements, *Script(spec.source or "").dependencies]
-    check_requirements(requirements)
-    return spec
+    if spec.kind is not JobKind.SCRIPT:
+        check_requirements(spec.dependencies)
+        return spec
+    script = Script(spec.source or "")
+    check_requirements([*spec.dependencies, *script.dependencies])
+    return spec if needs.python else _with_python(spec, script.requires_python)
+
+
+def _with_python(spec: JobSpec, versions: str | None) -> JobSpec:
+    """What a script requires of Python is a need like any other: jobs are placed, quoted and explained by it."""
+    if versions is None:
+        return spec
+    return spec.model_copy(update={"needs": spec.needs.model_copy(update={"python": check_python(versions)})})
 
 
 def _check_command(spec: JobSpec) -> None:

@@ -19,12 +19,12 @@ def key_of(job: GroupItem | JobResult, index: int | None) -> str:
     if index is None:
         return name
     numbers = _NUMBERS.fullmatch(job.key or "")
-    if numbers is not None and int(numbers[3]) - int(numbers[2]) + 1 == _carried(job):
+    if numbers is not None and int(numbers[3]) - int(numbers[2]) + 1 == _count_carried(job):
         return f"{numbers[1]}{int(numbers[2]) + index}"
     return f"{name}/{index}"
 
 
-def _carried(job: GroupItem | JobResult) -> int:
+def _count_carried(job: GroupItem | JobResult) -> int:
     return job.bundled if job.carried is None else job.carried
 
 
@@ -33,7 +33,7 @@ def answers(text: str, job: GroupItem | JobResult) -> list[tuple[int, int, str]]
 
     Who tries items again sends those that raised, in their order: as many as do not count here any more.
     """
-    carried = _carried(job)
+    carried = _count_carried(job)
     parts = None if carried == 1 else bundles.each(text, carried)
     if parts is None:
         return None

@@ -141,9 +141,8 @@ class TopUpReply(Reply):
     amount: int
     source: str
     available: int  #: what the account can spend now
-    approval_id: str | None = (
-        None  #: nothing was given yet: it waits for a second administrator under this id
-    )
+    #: nothing was given yet: it waits for a second administrator under this id
+    approval_id: str | None = None
 
 
 # prices
@@ -257,7 +256,7 @@ class QuoteView(Reply):
     nodes_network: int | None = None  #: nodes that take jobs with network; null: the job lists no hosts
     nodes_python: int | None = None  #: nodes with the Python version that it needs; null: it needs none
     reason: str = ""  #: why no connected node can run it
-    nodes_too_dear: int = 0  #: able, but not at this ceiling
+    nodes_too_expensive: int = 0  #: able, but not at this ceiling
     zones: list[ZoneOffer] = []
     start: Estimate
     run: Estimate

@@ -85,9 +85,8 @@ class Receipt(ReceiptRun):
     kid: str
     key: str  #: the public half of the key that signed
     job_id: str
-    jobs: Annotated[
-        Whole, Field(ge=1)
-    ]  #: of the submission it came with; its money was set aside in one transfer
+    #: of the submission it came with; its money was set aside in one transfer
+    jobs: Annotated[Whole, Field(ge=1)]
     spec_digest: str
     result_digest: str | None
     submitter: str

@@ -33,7 +33,7 @@ class EvidenceRow(Reply):
     success: bool | None  #: null: neither
     counted: bool  #: false: lost at the same moment as another, which was counted
     verified: bool
-    strike: bool
+    violation: bool
     own: bool  #: a job of the node's owner
     reason: str | None = None
     job_kind: JobKind | None = None

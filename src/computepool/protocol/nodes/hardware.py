@@ -23,17 +23,16 @@ class HardwareReport(Request):
     rtt_us: Score | None = None
     gflops: list[Score | None] = Field(default=[], max_length=64)  #: of each card, in the profile's order
     notes: list[NewName] = Field(default=[], max_length=16)
-    signature: Annotated[
-        str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")
-    ]  #: by the node's key over signed_text()
+    #: by the node's key over signed_text()
+    signature: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")]
 
     def signed_text(self) -> bytes:
         return hardware_text(self)
 
 
 def hardware_text(report: HardwareReport) -> bytes:
-    said = report.model_dump(exclude={"signature"}, mode="json")
-    return json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
+    fields = report.model_dump(exclude={"signature"}, mode="json")
+    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
 
 class ScoresView(Reply):

@@ -12,10 +12,9 @@ HOSTS_MAX = 1_000
 
 
 class EnrolCodeRequest(Request):
-    hosts: int | None = Field(
-        default=1, ge=1, le=HOSTS_MAX
-    )  #: how many may enrol with it; none: as many as the hub lets
-    life_s: float | None = Field(default=None, gt=0, le=30 * 24 * 3600)  #: none: as long as the hub says
+    #: how many may enrol with it; none: as many as the hub lets
+    hosts: int | None = Field(default=1, ge=1, le=HOSTS_MAX)
+    lifetime_s: float | None = Field(default=None, gt=0, le=30 * 24 * 3600)  #: none: as long as the hub says
 
 
 class JoinCommand(Reply):

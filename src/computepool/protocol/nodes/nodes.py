@@ -66,7 +66,7 @@ class StatedPlace(Request):
 
     @field_validator("lat", "lon")
     @classmethod
-    def _rounded(cls, value: float) -> float:
+    def _round(cls, value: float) -> float:
         return round(value, 1)
 
 
@@ -85,16 +85,13 @@ class Profile(Request):
     properties: dict[Tag, Name] = Field(default={}, max_length=64)
     mesh_version: Annotated[str, StringConstraints(max_length=64)] = ""
     python: PythonMinor
-    fetches_python: list[PythonMinor] = Field(
-        default=[], max_length=PYTHONS_MAX
-    )  #: besides it, those that the agent gets where a job needs one; its owner allows it
-    runtime: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{0,64}$")] = (
-        ""  #: digest of what jobs see as /usr
-    )
+    #: besides it, those that the agent gets where a job needs one; its owner allows it
+    fetches_python: list[PythonMinor] = Field(default=[], max_length=PYTHONS_MAX)
+    #: digest of what jobs see as /usr
+    runtime: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{0,64}$")] = ""
     isolation: str = "process"  #: the best level that passed the node's self-test
-    trusted: list[Name] = Field(
-        default=[], max_length=LIST_MAX
-    )  #: account ids whose jobs may run unsandboxed; "*" for all
+    #: account ids whose jobs may run unsandboxed; "*" for all
+    trusted: list[Name] = Field(default=[], max_length=LIST_MAX)
     url: Annotated[str, StringConstraints(max_length=300)] = ""
     network: bool = False  #: jobs may reach the hosts they list, through the agent's proxy
     version: Annotated[str, StringConstraints(max_length=64)] = ""
@@ -146,8 +143,8 @@ class Profile(Request):
 def _check_profile(profile: Profile) -> Profile:
     """Submitters read these on their terminals; what is stored already is only escaped there."""
     cards = (card.name for card in profile.gpus)
-    said = (profile.name, profile.platform, profile.version, profile.url, profile.mesh_version)
-    for text in (*said, *profile.properties.values(), *cards):
+    texts = (profile.name, profile.platform, profile.version, profile.url, profile.mesh_version)
+    for text in (*texts, *profile.properties.values(), *cards):
         if not is_plain(text):
             raise ValueError(f"{text!a} has control characters or marks of direction")
     return profile
@@ -160,9 +157,8 @@ class RegisterRequest(Request):
     """First contact: a one-time code, the agent's own public key, and proof that it holds the private half."""
 
     code: Annotated[str, StringConstraints(min_length=8, max_length=128)]
-    public_key: Annotated[
-        str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{43}$")
-    ]  #: Ed25519, base64url without padding
+    #: Ed25519, base64url without padding
+    public_key: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{43}$")]
     proof: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")]  #: signature of the code
     protocol: int
     profile: NewProfile
@@ -191,9 +187,8 @@ class RunningAttempt(Request):
     attempt_id: Id
     progress: float | None = Field(default=None, ge=0, le=1)
     usage: Usage | None = None
-    cpu_ids: list[Annotated[int, Field(ge=0, lt=1 << 20)]] = Field(
-        default=[], max_length=4_096
-    )  #: where it may run, by the numbers of the node's kernel
+    #: where it may run, by the numbers of the node's kernel
+    cpu_ids: list[Annotated[int, Field(ge=0, lt=1 << 20)]] = Field(default=[], max_length=4_096)
     load: LoadModel | None = None
     earlier: list[LoadModel] = Field(default=[], max_length=LOADS_MAX)  #: since the last word, oldest first
 
@@ -202,16 +197,14 @@ class NextRequest(Request):
     """One request is heartbeat, lease renewal and claim."""
 
     boot_id: Id  #: changes when the agent restarts, so the hub knows what died with it
-    holding: list[Id] = Field(
-        default=[], max_length=HOLDING_MAX
-    )  #: every attempt it has: waiting, running or unreported
+    #: every attempt it has: waiting, running or unreported
+    holding: list[Id] = Field(default=[], max_length=HOLDING_MAX)
     running: list[RunningAttempt] = Field(default=[], max_length=HOLDING_MAX)
     wait_ms: int = Field(default=0, ge=0, le=60_000)  #: 0: answer at once
     claim: bool = True  #: false: renew only (paused, draining, or a heartbeat)
     stopping: bool = False  #: the agent's last word: it ends, and the node is offline
-    rules: Annotated[str, StringConstraints(max_length=64)] = (
-        ""  #: digest of the owner's rules as it knows them
-    )
+    #: digest of the owner's rules as it knows them
+    rules: Annotated[str, StringConstraints(max_length=64)] = ""
     profile: NewProfile | None = None  #: sent on the first poll of a boot and whenever it changed
 
 
@@ -276,27 +269,23 @@ class NextReply(Reply):
     token: str | None = None  #: EdDSA JWT binding node, attempts and digests; absent when there are no grants
     cancel: list[str] = []  #: attempts to stop now
     state: str = "active"  #: what the owner or operator wants: active, paused, draining
-    status: str = (
-        ""  #: what the node does as the hub sees it (a NodeStatus); hubs of the version before say nothing
-    )
+    #: what the node does as the hub sees it (a NodeStatus); hubs of the version before say nothing
+    status: str = ""
     measure: str | None = None  #: measure the hardware when idle, and report it under this id
     rules: str | None = None  #: the owner's (JSON of NodeRules), where the node has others
-    homecoming: list[Id] | None = (
-        None  #: groups whose home this node is, and that wait for it; none: as before
-    )
+    #: groups whose home this node is, and that wait for it; none: as before
+    result_deliveries: list[Id] | None = None
     reregister: bool = False  #: the hub does not know this node's profile; send it with the next poll
-    seen_from: Annotated[str, StringConstraints(max_length=64)] | None = (
-        None  #: the node's address as the hub sees it, which its jobs do not reach
-    )
+    #: the node's address as the hub sees it, which its jobs do not reach
+    seen_from: Annotated[str, StringConstraints(max_length=64)] | None = None
 
 
 class LogText(Request):
     attempt_id: Id
     stream: Stream
     text: Annotated[str, StringConstraints(max_length=LOG_CHUNK_MAX)]
-    seq: Count | None = (
-        None  #: counted per attempt from 0: one that comes again is known by it, and not kept twice
-    )
+    #: counted per attempt from 0: one that comes again is known by it, and not kept twice
+    seq: Count | None = None
 
 
 class LogsRequest(Request):
@@ -322,9 +311,8 @@ class Report(Request):
     ended_ago_ms: Count = 0  #: intervals, not times of day: the node's clock is not trusted
     usage: Usage | None = None
     move_to: Name | None = None  #: the host at which the job goes on, from the checkpoint that it just made
-    items_failed: int = Field(
-        default=0, ge=0, le=BUNDLED_MAX
-    )  #: of the items that a job carries, those that raised
+    #: of the items that a job carries, those that raised
+    items_failed: int = Field(default=0, ge=0, le=BUNDLED_MAX)
     loads: list[LoadModel] = Field(default=[], max_length=LOADS_MAX)  #: since the last word, oldest first
 
     @model_validator(mode="after")
@@ -365,12 +353,10 @@ class Report(Request):
 
 class CompleteRequest(Request):
     reports: list[Report] = Field(min_length=1, max_length=REPORTS_MAX)
-    logs: list[LogText] = Field(
-        default=[], max_length=REPORTS_MAX * 4
-    )  #: last output, so that short jobs need no extra request
-    signature: Annotated[
-        str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")
-    ]  #: by the node's key over signed_text()
+    #: last output, so that short jobs need no extra request
+    logs: list[LogText] = Field(default=[], max_length=REPORTS_MAX * 4)
+    #: by the node's key over signed_text()
+    signature: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")]
 
     def signed_text(self) -> bytes:
         return signed_text(self.reports)
@@ -403,19 +389,17 @@ class ReputationView(Reply):
     failure_weight: float
     changed_at_ms: int | None = None  #: the last outcome that counted; none: nothing is known of it
     newcomer: bool = False  #: it gets one job of others at a time
-    dues_paid: int = (
-        0  #: verified jobs of others, of the `dues` that end this; an unverified one counts a quarter
-    )
-    dues: int = 0
+    #: verified jobs of others, of `newcomer_jobs`; an unverified one counts a quarter
+    newcomer_jobs_done: int = 0
+    newcomer_jobs: int = 0
     tenure_days: int = 0  #: days on which it did a job of others well
     verified: int = 0  #: jobs of others whose results were compared with other nodes' and agreed, of all time
     verified_days: int = 0  #: days on which there was one
-    exposure_cap: int | None = (
-        None  #: microcredits that jobs of others on its owner's nodes may be worth; none: any
-    )
+    #: microcredits that jobs of others on its owner's nodes may be worth; none: any
+    exposure_cap: int | None = None
     streak: int = 0  #: verified results since the last one that was proven wrong
-    strikes: int = 0  #: results proven wrong, of all time
-    strikes_lately: int = 0  #: in the last 30 days; the third one puts it on probation
+    violation_count: int = 0  #: results proven wrong, of all time
+    recent_violations: int = 0  #: in the last 30 days; the third one puts it on probation
     probation_at_ms: int | None = None  #: since when it is tested, because of wrong results
     probes_right: int = 0  #: tests that it passed on this probation
     probes_wrong: int = 0
@@ -444,12 +428,11 @@ class NodeView(Reply):
     reputation: ReputationView | None = None
     hardware: HardwareView | None = None
     can_manage: bool = False
-    can_pardon: bool = False  #: it has strikes or a ban, and you may take them back
+    can_pardon: bool = False  #: it has violations or a ban, and you may take them back
     region: str = ""  #: of prices; what its agent says is in the profile
     place: str = ""  #: where that is, in words
-    floor: int | None = (
-        None  #: microcredits for a unit-hour, its own or its owner's default; only its owner sees it
-    )
+    #: microcredits for a unit-hour, its own or its owner's default; only its owner sees it
+    floor: int | None = None
     floor_is_default: bool = False
     sentence: str = ""  #: what it does, or what keeps it from work; of one node, not in lists
     sandbox: str = ""  #: what its isolation level means; of one node, not in lists

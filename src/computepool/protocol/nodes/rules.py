@@ -28,7 +28,8 @@ class NodeRules(Request):
     minutes_max: int | None = Field(default=None, ge=1, le=TIMEOUT_MAX_S // 60)  #: of a job's time limit
     ram_mb_max: Most | None = None
     disk_mb_max: Most | None = None
-    score_min: float = Field(default=0, ge=0, le=1)  #: of a submitter's conduct; the hub alone can judge it
+    #: of a submitter's reputation; the hub alone can judge it
+    score_min: float = Field(default=0, ge=0, le=1)
 
     def rules(self) -> Rules:
         return Rules(

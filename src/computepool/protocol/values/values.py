@@ -48,7 +48,7 @@ def encode(value: object, *, allow_pickle: bool = False) -> str:
         return _dumps(_pack(value, 0, allow_pickle))
     except _Unsupported as error:
         if allow_pickle:
-            return _dumps({"$pickle": _b64(_pickled(value))})
+            return _dumps({"$pickle": _b64(_pickle(value))})
         raise ValueError(f"result{error.path}: {error.problem}") from None
     except RecursionError:
         raise ValueError("result: is nested too deeply, or contains itself") from None
@@ -327,17 +327,17 @@ class _Unpacker:
         if len(tree) == 1:
             ((tag, body),) = tree.items()
             if tag[:1] == "$":
-                return self._tagged(tag, body, depth + 1)
+                return self._tag(tag, body, depth + 1)
         return {key: self.unpack(item, depth + 1) for key, item in tree.items()}
 
-    def _tagged(self, tag: str, body: Any, depth: int) -> Any:
+    def _tag(self, tag: str, body: Any, depth: int) -> Any:
         leaf = _LEAVES.get(tag)
         if leaf is not None:
             return leaf(body)
         container = _CONTAINERS.get(tag)
         if container is not None:
             if type(body) is not list:  # what a range or an array stands for may be much longer than its text
-                raise ValueError("the encoded container is none")
+                raise ValueError("the encoded container is not valid")
             return _collect(container, self.unpack(body, depth))
         of_class = self._objects.get(tag)
         if of_class is not None:
@@ -349,7 +349,7 @@ class _Unpacker:
                 raise ValueError(
                     "the value is pickled, which can run code; pass allow_pickle=True to accept it"
                 )
-            return _unpickled(b64decode(body))
+            return _unpickle(b64decode(body))
         raise ValueError(f"the encoded value has an unknown tag {tag!r}; it was written by a newer version")
 
 
@@ -456,7 +456,7 @@ _CONTAINERS: dict[str, Callable[[Any], Any]] = {
 
 
 # ---------------------------------------------------------------- pickle, only when asked for
-def _pickled(value: object) -> bytes:
+def _pickle(value: object) -> bytes:
     """cloudpickle where there is one: classes of the job's own script exist nowhere else."""
     try:
         module = importlib.import_module("cloudpickle")
@@ -469,7 +469,7 @@ def _pickled(value: object) -> bytes:
     return data
 
 
-def _unpickled(data: bytes) -> Any:
+def _unpickle(data: bytes) -> Any:
     """Found by name: this module is imported where pickle must not be reachable without the caller's word."""
     return importlib.import_module("pickle").loads(data)
 

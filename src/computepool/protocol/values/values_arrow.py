@@ -102,14 +102,14 @@ def _check_stream(data: Any, arrow: Any) -> None:
             raise ValueError("the encoded table is not an Arrow stream")
         if at == 0 and b"ARROW:extension:" in metadata:
             raise ValueError("the encoded table has an extension type in it; that is refused")
-        if at and _compressed(metadata, nested=message.type == "dictionary"):
+        if at and _is_compressed(metadata, nested=message.type == "dictionary"):
             raise ValueError("the encoded table is compressed; that is refused")
 
 
 _ARROW_MESSAGES = ("schema", "dictionary", "record batch")
 
 
-def _compressed(metadata: bytes, *, nested: bool) -> bool:
+def _is_compressed(metadata: bytes, *, nested: bool) -> bool:
     """Whether the record batch of a message (FlatBuffers; pyarrow has verified it) says how it is compressed."""
     header = _flat_field(metadata, struct.unpack_from("<I", metadata, 0)[0], 2)
     if nested and header is not None:
@@ -132,7 +132,7 @@ def _flat_field(data: bytes, table: int, number: int) -> int | None:
 def _one_batch(table: Any, arrow: Any) -> Any:
     batches = table.to_batches()
     if len(batches) > 1:
-        raise ValueError("the encoded batch is several")
+        raise ValueError("the encoded stream has more than one batch")
     return batches[0] if batches else arrow.RecordBatch.from_pylist([], schema=table.schema)
 
 

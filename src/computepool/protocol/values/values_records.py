@@ -208,7 +208,7 @@ def _named_fields(body: dict[str, Any], inner: Callable[[Any], Any]) -> tuple[st
 
 def _text(name: Any) -> str:
     if type(name) is not str or len(name) > _NAME_MAX:
-        raise ValueError("the encoded value has a name that is none")
+        raise ValueError("the encoded value has an invalid name")
     return name
 
 

@@ -230,14 +230,14 @@ def _column(tree: Any, read: _Read) -> Any:
     pandas, numpy = _pandas(), library("numpy", "a NumPy array")
     found = read(tree)
     if not isinstance(found, numpy.ndarray | pandas.api.extensions.ExtensionArray) or found.ndim != 1:
-        raise ValueError("the encoded column is none")
+        raise ValueError("the encoded column is not valid")
     return found
 
 
 def _index(tree: Any, read: _Read) -> Any:
     found = read(tree)
     if not isinstance(found, _pandas().Index):
-        raise ValueError("the encoded index is none")
+        raise ValueError("the encoded index is not valid")
     return found
 
 
@@ -250,7 +250,7 @@ def _unpack_frame(body: dict[str, Any], read: _Read) -> Any:
     pandas = _pandas()
     index, columns = _index(body["index"], read), _index(body["columns"], read)
     if len(columns) != len(body["data"]):
-        raise ValueError("the encoded table has not as many columns as names")
+        raise ValueError("the encoded table has different numbers of columns and names")
     data = [_column(tree, read) for tree in body["data"]]
     if any(len(column) != len(index) for column in data):
         raise ValueError("the encoded table's columns are not as long as its index")
@@ -269,7 +269,7 @@ def _unpack_index(body: dict[str, Any], read: _Read) -> Any:
     if "levels" in body:
         levels = [_index(level, read) for level in body["levels"]]
         codes = [_column(tree, read) for tree in body["codes"]]
-        names = [read(name) for name in _listed(body["names"])]
+        names = [read(name) for name in _to_list(body["names"])]
         return pandas.MultiIndex(levels, codes, names=names)
     data = _column(body["data"], read)
     index = pandas.Index(data, name=read(body["name"]), dtype=data.dtype)
@@ -280,16 +280,16 @@ def _unpack_index(body: dict[str, Any], read: _Read) -> Any:
     return index
 
 
-def _listed(tree: Any) -> list[Any]:
+def _to_list(tree: Any) -> list[Any]:
     """Not a range, which is short only as long as nobody lists it."""
     if type(tree) is not list:
-        raise ValueError("the encoded list is none")
+        raise ValueError("the encoded list is not valid")
     return tree
 
 
 def _freq(text: Any) -> str:
     if type(text) is not str or len(text) > _FREQ_CHARS_MAX:
-        raise ValueError("the encoded frequency is none")
+        raise ValueError("the encoded frequency is not valid")
     return text
 
 
@@ -321,7 +321,7 @@ def _zone(tree: Any, read: _Read) -> tzinfo:
     """pandas would take a number or a name, too, and look it up in its own ways."""
     zone = read(tree)
     if not isinstance(zone, tzinfo):
-        raise ValueError("the encoded time zone is none")
+        raise ValueError("the encoded time zone is not valid")
     return zone
 
 
@@ -397,13 +397,13 @@ def _unpack_timedelta(body: list[Any], read: _Read) -> Any:
 
 def _whole(number: Any) -> int:
     if type(number) is not int:
-        raise ValueError("the encoded moment is none")
+        raise ValueError("the encoded timestamp is not valid")
     return number
 
 
 def _unit(unit: Any) -> str:
     if unit not in ("s", "ms", "us", "ns"):
-        raise ValueError("the encoded moment's unit is none")
+        raise ValueError("the encoded timestamp's unit is not valid")
     return str(unit)
 
 

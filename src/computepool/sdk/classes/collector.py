@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,12 +25,12 @@ from computepool.protocol.jobs.groups import (
 from computepool.protocol.jobs.jobs import JobResult
 from computepool.protocol.jobs.unbundling import each_item, key_of
 from computepool.protocol.values import values
-from computepool.sdk.classes.summary import Summary
+from computepool.sdk.classes.summary import Message, Summary
 from computepool.sdk.client.transport import WAIT_MS
 from computepool.sdk.client.waiting import WaitNotice
 from computepool.sdk.errors import BadRequest, NotFound
 from computepool.sdk.jobs.notify import group_words
-from computepool.sdk.jobs.notify import notify as tell
+from computepool.sdk.jobs.notify import notify as show_notification
 from computepool.sdk.jobs.options import validate
 
 if TYPE_CHECKING:
@@ -59,22 +58,9 @@ class DrainTimeout(TimeoutError):
 
     def __init__(self, summary: Summary) -> None:
         super().__init__(
-            f"group {summary.name} has {summary.pending} of {summary.total} pending; they keep running"
+            f"group {summary.name} has {summary.pending} of {summary.total} pending; none was cancelled"
         )
         self.summary = summary
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A message from a running job."""
-
-    number: int  #: within its group; `messages(after=number)` continues from here
-    job_id: str
-    key: str | None
-    attempt: int  #: which try of the job
-    seq: int  #: of that try's messages and submissions
-    at_ms: int
-    value: Any
 
 
 class Collector:
@@ -113,14 +99,14 @@ class Collector:
         notice = WaitNotice(partial(self._api.reason, self.group_id))
         while True:
             notice.look()
-            asked = time.monotonic()
+            began = time.monotonic()
             view = self._api.drain(self.group_id, wait_ms=wait_ms)
-            took_ms = round((time.monotonic() - asked) * 1000)
+            took_ms = round((time.monotonic() - began) * 1000)
             if progress is not None:
                 progress(view)
             if view.complete:
                 if notify:
-                    tell(group_words(view))
+                    show_notification(group_words(view))
                 return self.summary()
             left_ms = None if end is None else round((end - time.monotonic()) * 1000)
             if left_ms is not None and left_ms <= 0:
@@ -160,15 +146,15 @@ class Collector:
         """Send several reports; returns which of them were accepted."""
         stands: dict[str, bool] = {}
         for batch in _batches(reports):
-            for said in self._api.report(self.group_id, KeyReportsRequest(reports=batch)).verdicts:
-                if said.verdict == "unknown":
-                    raise NotFound(f"The group does not expect {said.key!r}; register it first.")
-                stands[said.key] = stands.get(said.key, False) or said.verdict == "accepted"
+            for reply in self._api.report(self.group_id, KeyReportsRequest(reports=batch)).verdicts:
+                if reply.verdict == "unknown":
+                    raise NotFound(f"The group does not expect {reply.key!r}; register it first.")
+                stands[reply.key] = stands.get(reply.key, False) or reply.verdict == "accepted"
         return stands
 
-    def return_home(self, home: str | None = None, *, wanted: bool = True) -> GroupView:
-        """Deliver everything to one of your nodes once the group is complete; wanted=False cancels delivery."""
-        return self._api.return_home(self.group_id, home=home, wanted=wanted)
+    def return_home(self, home: str | None = None, *, enabled: bool = True) -> GroupView:
+        """Deliver everything to one of your nodes once the group is complete; enabled=False cancels delivery."""
+        return self._api.return_home(self.group_id, home=home, enabled=enabled)
 
     def results(self, *, follow: bool = False, after: int = 0) -> Iterator[JobResult]:
         """Iterate over results in order of arrival; with `follow`, until nothing is pending."""
@@ -179,16 +165,7 @@ class Collector:
 
         A restarted job sends its messages again: check `attempt`.
         """
-        for told in self._api.messages(self.group_id, follow=follow, after=after):
-            yield Message(
-                number=told.number,
-                job_id=told.job_id,
-                key=told.key,
-                attempt=told.attempt,
-                seq=told.seq,
-                at_ms=told.at_ms,
-                value=values.decode(told.value),
-            )
+        return map(Message.of, self._api.messages(self.group_id, follow=follow, after=after))
 
     def values(self, *, follow: bool = False) -> Iterator[tuple[str, Any]]:
         """Iterate over (key, value) of what succeeded, in order of arrival; a job without a key has its ID as the key.

@@ -29,7 +29,7 @@ _NAMED_MAX = 5
 _OTHERWISE = f"Pass home= with one of your hosts, set {HOME_ENV}, or pass return_home_when_complete=False."
 
 
-def find_home(pool: Pool, named: Iterable[str], *, wanted: bool) -> NodeView | None:
+def find_home(pool: Pool, named: Iterable[str], *, required: bool) -> NodeView | None:
     """`named`: what states say. Raises BadRequest when a home is wanted and it is not clear which."""
     words = {name for name in named if name}
     if len(words) > 1:
@@ -39,7 +39,7 @@ def find_home(pool: Pool, named: Iterable[str], *, wanted: bool) -> NodeView | N
     word = next(iter(words), "") or os.environ.get(HOME_ENV, "")
     if word:
         return own_node(pool, word)
-    return _node_here(pool) if wanted else None
+    return _node_here(pool) if required else None
 
 
 def own_node(pool: Pool, word: str) -> NodeView:

@@ -105,10 +105,10 @@ def checked_class(job_class: Any) -> JobClass:
 
 
 def check_state(job_class: JobClass, state: Any) -> None:
-    wanted = job_class.state_class()
-    if type(state) is not wanted:
+    expected = job_class.state_class()
+    if type(state) is not expected:
         raise BadRequest(
-            f"{job_class.__name__} takes states of {wanted.__name__}, not {type(state).__name__}."
+            f"{job_class.__name__} takes states of {expected.__name__}, not {type(state).__name__}."
         )
 
 

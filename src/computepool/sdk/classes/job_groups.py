@@ -89,7 +89,7 @@ def submit_compute_job_group(
     sender = Sender(pool, job_class, keyed)
     sender.spec(options)  # what is wrong for all of them is said at once, and not once for each
     known = None if group_id is None else pool.groups.get(group_id)
-    place = _home(pool, keyed, home=home, known=known, wanted=return_home_when_complete)
+    place = _home(pool, keyed, home=home, known=known, required=return_home_when_complete)
     texts = {state.job_key: job_classes.state_text(state) for state in _with_home(keyed, place)}
     task = _PendingJob(pool, work, sender, options=options, count=len(keyed))
     group = known or pool.groups.create(name, home=place.id, return_home=return_home_when_complete)
@@ -119,12 +119,17 @@ class _Home:
 
 
 def _home(
-    pool: Pool, states: Sequence[ComputeJobState], *, home: str | None, known: GroupView | None, wanted: bool
+    pool: Pool,
+    states: Sequence[ComputeJobState],
+    *,
+    home: str | None,
+    known: GroupView | None,
+    required: bool,
 ) -> _Home:
     if known is not None:
         return _Home(id=known.home.node_id, name=known.home.node_name)
     named = [state.home_host_name for state in states]
-    node = own_node(pool, home) if home else find_home(pool, named, wanted=wanted)
+    node = own_node(pool, home) if home else find_home(pool, named, required=required)
     return _Home() if node is None else _Home(id=node.id, name=node.name)
 
 

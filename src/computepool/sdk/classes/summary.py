@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import PrivateAttr
 
+from computepool.protocol.jobs.children import MessageView
 from computepool.protocol.jobs.groups import GroupItem, GroupSummary, GroupView, LocationView
 from computepool.protocol.jobs.unbundling import key_of
+from computepool.protocol.values import values
 
 if TYPE_CHECKING:
     from computepool.sdk.resources.groups import GroupApi
@@ -56,16 +59,34 @@ class ByKey(Mapping[str, Any]):
         return dict(self._read())
 
 
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message from a running job."""
+
+    number: int  #: within its group; `messages(after=number)` continues from here
+    job_id: str
+    key: str | None
+    attempt: int  #: which try of the job
+    seq: int  #: of that try's messages and submissions
+    at_ms: int
+    value: Any
+
+    @classmethod
+    def of(cls, view: MessageView) -> Message:
+        return cls(**{**view.model_dump(), "value": values.decode(view.value)})
+
+
 class Summary(GroupView):
     """A group as it was a moment ago. `view` is the hub's own answer, with the beginning of each list."""
 
     location: LocationView
+    message_count: int = 0
     _view: GroupSummary = PrivateAttr()
     _lists: tuple[ByKey, ByKey, ByKey] = PrivateAttr()
 
     @classmethod
     def of(cls, collector: Lists, view: GroupSummary) -> Summary:
-        made = cls.model_validate(view.model_dump(exclude={"results", "failures", "waiting"}))
+        made = cls.model_validate(view.model_dump(exclude={"results", "failures", "waiting", "messages"}))
         made._view = view
         made._lists = (
             ByKey("results", lambda: _results(collector)),
@@ -92,6 +113,11 @@ class Summary(GroupView):
     def waiting(self) -> Mapping[str, str]:
         """Why each is not over yet."""
         return self._lists[2]
+
+    @property
+    def messages(self) -> list[Message]:
+        """The newest that its jobs sent with `send_to_collector`, oldest first; `collector.messages()` has all."""
+        return [Message.of(view) for view in self._view.messages]
 
 
 class _Later:

@@ -15,8 +15,7 @@ def microcredits(value: Credits, *, what: str) -> int:
     """What crosses the wire. A float is never rounded behind the caller's back."""
     if isinstance(value, float):
         raise BadRequest(
-            f'{what}: {value!r} is a float, which is not exact; pass a string: "{value}".',
-            field=what,
+            f'{what}: {value!r} is a float, which is not exact; pass a string: "{value}".', field=what
         )
     if isinstance(value, bool) or not isinstance(value, str | int | Decimal):
         raise BadRequest(

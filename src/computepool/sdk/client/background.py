@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
+#: How long closing waits for what is on its way.
+CLOSE_TIMEOUT_S = 30.0
 _log = logging.getLogger("computepool.sdk")
 
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from platformdirs import user_config_dir
-
 from computepool.core.errors import BadRequest
 
 CONFIG_ENV = "COMPUTEPOOL_CONFIG"
@@ -29,8 +27,11 @@ class Config:
 
 
 def config_path() -> Path:
-    override = os.environ.get(CONFIG_ENV)
-    return Path(override) if override else Path(user_config_dir("computepool")) / "config.json"
+    if override := os.environ.get(CONFIG_ENV):
+        return Path(override)
+    from platformdirs import user_config_dir
+
+    return Path(user_config_dir("computepool")) / "config.json"
 
 
 def load_config() -> Config:

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Protocol
 from computepool.core.words import counted
 from computepool.protocol.jobs.groups import GroupRequest, GroupView, ResultPage
 from computepool.protocol.jobs.jobs import ITEMS_MAX, JobResult, SubmitReply
-from computepool.sdk.client.background import BackgroundThreads
+from computepool.sdk.client.background import CLOSE_TIMEOUT_S, BackgroundThreads
 from computepool.sdk.client.transport import WAIT_MS, Transport
-from computepool.sdk.client.waiting import WaitWatch, say_left
+from computepool.sdk.client.waiting import WaitWatch, report_left
 from computepool.sdk.errors import ComputePoolError, Conflict, HubUnreachable
 from computepool.sdk.files.sealing import with_error
 from computepool.sdk.jobs.bundles import Feed, Task
@@ -38,7 +38,6 @@ BATCH_BYTES_MAX = 4 * 1024 * 1024
 RESULTS_PER_PAGE = 500
 #: How long jobs may wait for a hub that is away before their futures fail.
 OUTAGE_MAX_S = 24 * 3600.0
-CLOSE_TIMEOUT_S = 30.0
 DOWNLOADS_MAX = 4
 #: With this many jobs open, a short rest between polls makes each of them bring more, and saves the hub work.
 _BUSY_OPEN = 200
@@ -275,7 +274,7 @@ class GroupSession:
             self._open.clear()
             self._state.notify_all()
         if not self._abandoned and self._lost_by is None:
-            say_left(sum(not isinstance(one, JobFuture) for one in receivers), self._group_id)
+            report_left(sum(not isinstance(one, JobFuture) for one in receivers), self._group_id)
         for receiver in receivers:
             if self._abandoned:
                 receiver.drop()
@@ -365,7 +364,7 @@ class GroupSession:
         body = f'{{"spec":{head.spec},"items":[{items}],"group_id":"{self._ensure_group()}"{terms}}}'
         reply = self._transport.ask(SubmitReply, "POST", "/jobs", body=body.encode(), retry_for=OUTAGE_MAX_S)
         if reply.warning:
-            self.waits.tell(reply.job_ids[0], reply.warning)
+            self.waits.notify(reply.job_ids[0], reply.warning)
         return reply
 
     def _ensure_group(self) -> str:

@@ -18,6 +18,16 @@ _BYTES_PER_UNIT = {
     "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
 _SECONDS_PER_UNIT = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+#: Options and the fields of the wire that they set: sizes, and lists of words.
+SIZES = {"ram": "ram_mb", "disk": "disk_mb", "vram": "vram_mb"}
+WORD_LISTS = {
+    "tier": "tiers",
+    "region": "regions",
+    "tags": "tags",
+    "prefer_tags": "prefer_tags",
+    "exclude_tags": "exclude_tags",
+    "exclude_hosts": "exclude_hosts",
+}
 _NUMBER_AND_UNIT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)")
 
 

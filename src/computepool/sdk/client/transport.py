@@ -5,6 +5,7 @@ Owns the connection pool and the retry rules. Knows paths and bytes, not what th
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import threading
@@ -12,13 +13,11 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypedDict, TypeVar, Unpack
-
-import httpx2
-from pydantic import BaseModel, ValidationError
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from computepool.core.backoff import doubled
-from computepool.protocol.accounts import Problem
+from computepool.sdk.client.plain_http import ERRORS, PlainClient, PlainReply
 from computepool.sdk.errors import (
     ComputePoolError,
     HubUnreachable,
@@ -28,6 +27,10 @@ from computepool.sdk.errors import (
     hub_error,
 )
 
+if TYPE_CHECKING:
+    import httpx2
+    from pydantic import BaseModel
+
 API = "/api/v1"
 CONNECT_TIMEOUT_S = 5.0
 REPLY_TIMEOUT_S = 30.0
@@ -35,6 +38,8 @@ REPLY_TIMEOUT_S = 30.0
 RETRY_FOR_S = 60.0
 #: How long a long poll is parked at the hub.
 WAIT_MS = 20_000
+#: What the hub gives at most in one page.
+PAGE_MAX = 500
 CONNECTIONS_MAX = 32
 #: Of its own: retries run in threads, and must not disturb a program that seeds the module's generator.
 _JITTER = random.Random()
@@ -47,7 +52,7 @@ _NEW_KEY_S = 2.0
 _PROXY_SAYS_NOT_NOW = frozenset({302, 303, 307, 502, 503, 504, 511})
 
 _log = logging.getLogger("computepool.sdk")
-Model = TypeVar("Model", bound=BaseModel)
+Model = TypeVar("Model", bound="BaseModel")
 T = TypeVar("T")
 Params = Mapping[str, str | int | float | None]
 
@@ -78,14 +83,24 @@ class Transport:
         self.closed = threading.Event()
         self._lock = threading.Lock()
         self._calls = 0
-        headers = {"Accept": "application/json"}
+        self._headers = {"Accept": "application/json"}
         if key:
-            headers["Authorization"] = f"Bearer {key}"
-        self._client = httpx2.Client(
-            base_url=url,
-            headers=headers,
-            # Loading the certificate store takes longer than most commands; plain http does not need it.
-            verify=url.startswith("https:"),
+            self._headers["Authorization"] = f"Bearer {key}"
+        self._plain: PlainClient | None = None
+        if PlainClient.suits(url):
+            self._plain = PlainClient(
+                url, connect_timeout_s=CONNECT_TIMEOUT_S, connections_max=CONNECTIONS_MAX
+            )
+
+    @cached_property
+    def _client(self) -> httpx2.Client:
+        """For transfers, and for TLS and proxies. Loading it takes longer than most commands."""
+        import httpx2
+
+        return httpx2.Client(
+            base_url=self.url,
+            # So does loading the certificate store, which plain http does not need.
+            verify=self.url.startswith("https:"),
             timeout=httpx2.Timeout(REPLY_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
             limits=httpx2.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX),
         )
@@ -111,12 +126,17 @@ class Transport:
             self._calls -= calls
             last = self._calls == 0 and self.closed.is_set()
         if last:
-            self._client.close()
+            for client in (self._plain, self.__dict__.get("_client")):
+                if client is not None:
+                    client.close()
 
     def get(self, path: str, model: type[Model], *, params: Params | None = None, wait_ms: int = 0) -> Model:
         if wait_ms:
             params = {**(params or {}), "wait_ms": wait_ms}
         return self.ask(model, "GET", path, params=params, wait_s=wait_ms / 1000)
+
+    def get_json(self, path: str, *, params: Params | None = None) -> Any:
+        return self._call("GET", path, read=_parse_json, params=params)
 
     def post(
         self, path: str, model: type[Model], *, body: BaseModel | None = None, key: str | None = None
@@ -153,7 +173,7 @@ class Transport:
             "params": _without_none(params),
             "content": body,
             "headers": _headers(method, body) | ({} if key is None else {"Idempotency-Key": key}),
-            "timeout": httpx2.Timeout(REPLY_TIMEOUT_S + wait_s, connect=CONNECT_TIMEOUT_S),
+            "timeout_s": REPLY_TIMEOUT_S + wait_s,
         }
         used = self._key
         try:
@@ -168,12 +188,29 @@ class Transport:
     ) -> T:
         for attempt in self._attempts(retry_for):
             with attempt, self._count_call():
-                reply = self._client.request(method, API + path, **request)
+                reply = self._request(method, API + path, **request)
                 raise_for_problem(reply)
                 answer = read(reply.content)
                 self._may_change = True
                 return answer
         raise AssertionError("the loop returns or raises")
+
+    def _request(
+        self, method: str, path: str, *, headers: dict[str, str], timeout_s: float, **request: Any
+    ) -> PlainReply | httpx2.Response:
+        headers = self._headers | headers
+        if self._plain is not None:
+            try:
+                return self._plain.request(method, path, headers=headers, timeout_s=timeout_s, **request)
+            except ERRORS as error:
+                raise self.unreachable(error) from error
+        import httpx2
+
+        try:
+            timeout = httpx2.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
+            return self._client.request(method, path, headers=headers, timeout=timeout, **request)
+        except httpx2.TransportError as error:
+            raise self.unreachable(error) from error
 
     def _renew_key(self, used: str | None) -> bool:
         """A hub of one's own makes a new key at each start, and stores it where this program found the old one."""
@@ -183,7 +220,7 @@ class Transport:
             with self._lock:
                 if fresh and fresh != self._key:
                     self._key = fresh
-                    self._client.headers["Authorization"] = f"Bearer {fresh}"
+                    self._headers["Authorization"] = f"Bearer {fresh}"
                 if self._key != used:
                     return True
             if time.monotonic() > deadline or self.closed.wait(_NEW_KEY_S / 10):
@@ -192,13 +229,22 @@ class Transport:
 
     @contextmanager
     def stream(
-        self, method: str, path: str, *, params: Params | None = None, **request: Any
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        headers: Mapping[str, str] | None = None,
+        content: Iterator[bytes] | None = None,
     ) -> Iterator[httpx2.Response]:
         """One try of a transfer; the caller resumes it. An outage raises HubUnreachable."""
+        import httpx2
+
+        request: Any = {"params": _without_none(params), "headers": self._headers | dict(headers or {})}
         try:
             with (
                 self._count_call(),
-                self._client.stream(method, API + path, params=_without_none(params), **request) as reply,
+                self._client.stream(method, API + path, content=content, **request) as reply,
             ):
                 if reply.is_error:
                     reply.read()
@@ -219,15 +265,12 @@ class Transport:
             pause_s = attempt.pause_s(number)
             away_s = time.monotonic() - start
             if away_s + pause_s > retry_for or self.closed.is_set():
-                raise self._final_error(attempt.error)
+                raise attempt.error
             if away_s > _OUTAGE_WORTH_A_WARNING_S and not warned:
                 warned = True
-                _log.warning("the hub at %s is unreachable (%s); still trying", self.url, attempt.error)
+                _log.warning("still trying: %s", attempt.error)
             self._may_change = True
             self.closed.wait(pause_s)
-
-    def _final_error(self, error: Exception) -> Exception:
-        return error if isinstance(error, ComputePoolError) else self.unreachable(error)
 
     def unreachable(self, error: Exception) -> HubUnreachable:
         cause = str(error) or type(error).__name__
@@ -245,27 +288,31 @@ class _Try:
     """Keeps the error of a try that may be repeated, and lets every other error pass."""
 
     def __init__(self) -> None:
-        self.error: Exception | None = None
+        self.error: ComputePoolError | None = None
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, httpx2.TransportError | Unavailable | RateLimited):
+        if not isinstance(error, Unavailable | RateLimited):
             return False
         self.error = error
         return True
 
     def pause_s(self, number: int) -> float:
-        asked_s = self.error.retry_after_s if isinstance(self.error, ComputePoolError) else None
-        if asked_s is not None:
-            return asked_s * _JITTER.uniform(1.0, 1.2)  # not all clients at the same moment
+        retry_after_s = None if self.error is None else self.error.retry_after_s
+        if retry_after_s is not None:
+            return retry_after_s * _JITTER.uniform(1.0, 1.2)  # not all clients at the same moment
         return _JITTER.uniform(0, doubled(_BACKOFF_BASE_S, number, most=_BACKOFF_MAX_S))
 
 
-def raise_for_problem(reply: httpx2.Response) -> None:
+def raise_for_problem(reply: PlainReply | httpx2.Response) -> None:
     if reply.is_success:
         return
+    from pydantic import ValidationError
+
+    from computepool.protocol.accounts import Problem
+
     try:
         raise hub_error(Problem.model_validate_json(reply.content))
     except ValidationError:
@@ -291,12 +338,25 @@ def _without_none(params: Params | None) -> dict[str, str | int | float] | None:
 
 
 def _parse(model: type[Model], body: bytes) -> Model:
+    from pydantic import ValidationError
+
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
         if error.errors(include_input=False)[0]["type"] == "json_invalid":
-            raise Unavailable(f"This is not a hub's reply: {body[:200].decode(errors='replace')}") from None
+            raise _not_a_hub(body) from None
         raise ComputePoolError(
             f"Cannot parse the hub's reply ({error.error_count()} errors in {model.__name__});"
             " hub and client may have different versions."
         ) from error
+
+
+def _parse_json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        raise _not_a_hub(body) from None
+
+
+def _not_a_hub(body: bytes) -> Unavailable:
+    return Unavailable(f"This is not a hub's reply: {body[:200].decode(errors='replace')}")

@@ -47,7 +47,7 @@ def warn(text: str) -> None:
     _log.warning("%s", printable(text))
 
 
-def say_left(jobs: int, group_id: str | None) -> None:
+def report_left(jobs: int, group_id: str | None) -> None:
     """Nobody takes the results of these jobs of a map any more, and nobody has cancelled them."""
     if jobs and group_id:
         words = counted(jobs, "job of a map keeps", "jobs of a map keep")
@@ -57,9 +57,9 @@ def say_left(jobs: int, group_id: str | None) -> None:
 class WaitNotice:
     """`look()` between two waits, each of them of `left_ms()` at most."""
 
-    def __init__(self, reason: Reason, *, say: Callable[[str], object] = warn) -> None:
-        self._reason, self._say = reason, say
-        self._said = ""
+    def __init__(self, reason: Reason, *, write: Callable[[str], object] = warn) -> None:
+        self._reason, self._write = reason, write
+        self._shown = ""
         self.restart()
 
     def restart(self) -> None:
@@ -75,15 +75,15 @@ class WaitNotice:
         if time.monotonic() >= self._due:
             self._rest_s = min(2 * self._rest_s, _REST_MAX_S)
             if text := self._reason():
-                self.tell(text)
+                self.notify(text)
             self._due = time.monotonic() + self._rest_s
 
-    def tell(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         """Unless it was the last thing that was told; what counts down is the same."""
         words = re.sub(r"\bjob_\w+|\d+", "", text)
-        if words != self._said:
-            self._said = words
-            self._say(text)
+        if words != self._shown:
+            self._shown = words
+            self._write(text)
 
 
 def job_reason(transport: Transport, job_id: str) -> str:
@@ -126,8 +126,8 @@ class WaitWatch:
     def end(self) -> None:
         self._ended.set()
 
-    def tell(self, job_id: str, reason: str) -> None:
-        self._notice.tell(f"{job_id}: {reason}")
+    def notify(self, job_id: str, reason: str) -> None:
+        self._notice.notify(f"{job_id}: {reason}")
 
     def words(self, waited_s: float | None) -> str:
         """For who gave up."""

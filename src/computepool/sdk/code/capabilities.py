@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard
 
-from computepool.sdk.classes.compute_job import ComputeJob
 from computepool.sdk.code.source_lines import code_objects
 from computepool.sdk.runtime import checkpointing
+
+if TYPE_CHECKING:
+    from computepool.sdk.classes.compute_job import ComputeJob
 
 _SAVING = frozenset({"checkpoint", "restored", "stopping"})
 _MOVING = "dispatch_to"
@@ -56,11 +59,19 @@ def of_script(source: str) -> Declared:
 
 def of_class(job_class: type[ComputeJob[Any]]) -> Declared:
     """It moves if it says what to do on arrival, and saves if a method of it asks for that."""
+    from computepool.sdk.classes.compute_job import ComputeJob
+
     own = job_class.__mro__[: job_class.__mro__.index(ComputeJob)]
     methods = [method for cls in own for method in vars(cls).values() if isinstance(method, FunctionType)]
     names = {name for method in methods for code in code_objects(method.__code__) for name in code.co_names}
     found = _declare(names & {*_SAVING, _MOVING}, "")
     return {**found, "moves": True} if job_class.on_arrival is not ComputeJob.on_arrival else found
+
+
+def is_job_class(thing: object) -> TypeGuard[type[ComputeJob[Any]]]:
+    """Without loading what job classes need: where that is not loaded, there is none."""
+    compute_job = sys.modules.get("computepool.sdk.classes.compute_job")
+    return compute_job is not None and isinstance(thing, type) and issubclass(thing, compute_job.ComputeJob)
 
 
 def _declare(names: set[str], text: str) -> Declared:

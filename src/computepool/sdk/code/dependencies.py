@@ -11,10 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import metadata
 from pathlib import Path
-
-from packaging.version import InvalidVersion, Version
 
 from computepool.core.errors import BadRequest
 from computepool.sdk.code import imports, own_modules
@@ -186,6 +183,8 @@ def _requirements(modules: frozenset[str], path: tuple[str, ...]) -> tuple[str, 
 @lru_cache(maxsize=4)
 def _distributions(path: tuple[str, ...]) -> dict[str, list[str]]:
     """Reads all that is installed, so only once."""
+    from importlib import metadata
+
     return {module: sorted(set(names)) for module, names in metadata.packages_distributions().items()}
 
 
@@ -199,12 +198,18 @@ def _providers(module: str, names: list[str]) -> list[str]:
 
 
 def _locate(name: str) -> Iterator[object]:
+    from importlib import metadata
+
     found = metadata.distribution(name)
     return (found.locate_file(file) for file in found.files or [])
 
 
 def _requirement(name: str) -> str | None:
     """In the version that is here. None for what was installed from an address or a folder: an index has not that."""
+    from importlib import metadata
+
+    from packaging.version import InvalidVersion, Version
+
     found = metadata.distribution(name)
     if found.read_text("direct_url.json") is not None:
         return None

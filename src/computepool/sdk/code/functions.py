@@ -6,7 +6,6 @@ submitter's own modules, editable installs included) must travel with the functi
 
 from __future__ import annotations
 
-import io
 import pickle
 import re
 import sys
@@ -15,15 +14,10 @@ import types
 from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any
 
-import cloudpickle
-
-from computepool.sdk.code import imports, own_modules
-from computepool.sdk.code.source_lines import SourceLines
+from computepool.sdk.code import own_modules
 from computepool.sdk.errors import BadRequest
 
 FUNCTIONS_CACHED_MAX = 128
@@ -31,7 +25,7 @@ FUNCTIONS_CACHED_MAX = 128
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
 _MISSING = object()
-_lock = threading.RLock()
+lock = threading.RLock()  #: while something is pickled
 
 
 def pickle_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
@@ -40,7 +34,9 @@ def pickle_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         type(value) in _PLAIN for value in kwargs.values()
     ):
         return pickle.dumps((args, kwargs), protocol=pickle.HIGHEST_PROTOCOL)
-    return _by_value((args, kwargs), what="the arguments")
+    from computepool.sdk.code.pickler import by_value
+
+    return by_value((args, kwargs), what="the arguments")
 
 
 class FunctionCache:
@@ -50,7 +46,7 @@ class FunctionCache:
         self._entries: OrderedDict[int, _CachedPickle] = OrderedDict()
 
     def pickle(self, function: Callable[..., Any]) -> Pickled:
-        with _lock:
+        with lock:
             entry = self._entries.get(id(function))
             if entry is not None and entry.function is function and entry.unchanged():
                 return entry.data
@@ -66,7 +62,9 @@ class FunctionCache:
 def pickle_function(function: Callable[..., Any]) -> Pickled:
     if not callable(function):
         raise BadRequest(f"{function!r} is not callable; pass a function and its arguments.")
-    return _by_value(function, what=f"the function {getattr(function, '__qualname__', function)}")
+    from computepool.sdk.code.pickler import by_value
+
+    return by_value(function, what=f"the function {getattr(function, '__qualname__', function)}")
 
 
 def pickle_job_class(
@@ -82,10 +80,14 @@ def pickle_job_class(
         for name in sorted(modules - sys.stdlib_module_names - {"computepool", "__main__"})
         if (module := sys.modules.get(name)) is not None and not _distributions(name) & present
     ]
-    return _by_value(run, what="the job class", modules=absent)
+    from computepool.sdk.code.pickler import by_value
+
+    return by_value(run, what="the job class", modules=absent)
 
 
 def _distributions(package: str) -> set[str]:
+    from importlib import metadata
+
     return {_plain_name(name) for name in metadata.packages_distributions().get(package, [])}
 
 
@@ -111,9 +113,11 @@ def _captured_values(function: Any, *, seen: set[int]) -> list[tuple[Callable[[]
     """What the function's pickle depends on; None when some of it could change without our seeing it."""
     if not isinstance(function, types.FunctionType):
         return (
-            [] if isinstance(function, types.BuiltinFunctionType | type) and _is_installed(function) else None
+            []
+            if isinstance(function, types.BuiltinFunctionType | type) and own_modules.is_installed(function)
+            else None
         )
-    if id(function) in seen or _is_installed(function):
+    if id(function) in seen or own_modules.is_installed(function):
         return []
     seen.add(id(function))
     reads: list[tuple[Callable[[], Any], Any]] = [
@@ -165,66 +169,8 @@ def _stable(value: Any) -> bool:
     return type(value) in _PLAIN or (isinstance(value, types.ModuleType) and not own_modules.is_own(value))
 
 
-def _is_installed(thing: Any) -> bool:
-    module = sys.modules.get(getattr(thing, "__module__", None) or "")
-    return module is not None and module.__name__ != "__main__" and not own_modules.is_own(module)
-
-
-def _by_value(thing: Any, *, what: str, modules: Iterable[types.ModuleType] = ()) -> Pickled:
-    with _lock, _own_modules_by_value(modules):
-        file = io.BytesIO()
-        pickler = _Pickler(file)
-        try:
-            pickler.dump(thing)
-        except Exception as error:
-            # Objects raise what they like while they are pickled; the person needs to know which part it was.
-            raise BadRequest(f"Cannot send {what}: {type(error).__name__}: {error}") from error
-        data = Pickled(pickler.lines.along_with(file.getvalue()))
-        data.modules, data.imports = frozenset(pickler.modules), frozenset(pickler.imports)
-        return data
-
-
 class Pickled(bytes):
     """The bytes of a pickle, and what has to be there for loading it and for calling what it holds."""
 
     modules: frozenset[str] = frozenset()  #: that it refers to by name
     imports: frozenset[str] = frozenset()  #: that functions in it import when they are called
-
-
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Takes note of modules and of source lines on its way. Plain values and containers of them never come here."""
-
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file)
-        self.modules: set[str] = set()
-        self.imports: set[str] = set()
-        self.lines = SourceLines()
-
-    def reducer_override(self, thing: Any) -> Any:
-        if isinstance(thing, types.ModuleType):
-            self.modules.add(thing.__name__)
-        elif isinstance(thing, types.FunctionType) and not _is_installed(thing):
-            self.imports |= imports.of_function(thing)
-            self.lines.add(thing)
-        else:
-            named = isinstance(thing, _NAMED)
-            self.modules.add(getattr(thing if named else type(thing), "__module__", None) or "")
-        return super().reducer_override(thing)
-
-
-_NAMED = (type, types.FunctionType, types.BuiltinFunctionType)
-
-
-@contextmanager
-def _own_modules_by_value(more: Iterable[types.ModuleType]) -> Iterator[None]:
-    """For this pickling only: others in the process may use cloudpickle too."""
-    before = cloudpickle.list_registry_pickle_by_value()
-    wanted = {module.__name__: module for module in (*own_modules.loaded_modules(), *more)}
-    added = [module for name, module in wanted.items() if name not in before]
-    for module in added:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        yield
-    finally:
-        for module in added:
-            cloudpickle.unregister_pickle_by_value(module)

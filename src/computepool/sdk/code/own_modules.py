@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import site
 import sys
-import sysconfig
 import types
 from functools import lru_cache
-from importlib import metadata
 from pathlib import Path
 
 #: Names that no job brings along: a node has them, or they are the program itself.
@@ -41,6 +38,12 @@ def is_own(module: types.ModuleType) -> bool:
     return isinstance(file, str) and _is_own_file(module.__name__, file)
 
 
+def is_installed(thing: object) -> bool:
+    """The module that a function or a class is from."""
+    module = sys.modules.get(getattr(thing, "__module__", None) or "")
+    return module is not None and module.__name__ != "__main__" and not is_own(module)
+
+
 def find(name: str) -> Path | None:
     """The file or folder of an own module or package that could be imported by this name. Imports nothing."""
     if not name or name in _NEVER or name in sys.stdlib_module_names:
@@ -60,7 +63,7 @@ def find(name: str) -> Path | None:
 
 def _is_own_file(name: str, file: str) -> bool:
     parts = name.split(".")
-    if parts[0] in _NEVER or not file.endswith(".py") or file.startswith(_INSTALLED):
+    if parts[0] in _NEVER or not file.endswith(".py") or file.startswith(_installed_folders()):
         return False
     up = len(parts) + (os.path.basename(file) == "__init__.py")
     root = file
@@ -72,6 +75,8 @@ def _is_own_file(name: str, file: str) -> bool:
 @lru_cache(maxsize=1024)
 def _installed_names(folder: str) -> frozenset[str]:
     """Modules and packages that distributions installed into this very folder."""
+    from importlib import metadata
+
     names: set[str] = set()
     for record in Path(folder or ".").glob("*.dist-info"):
         files = metadata.Distribution.at(record).files or []
@@ -79,10 +84,11 @@ def _installed_names(folder: str) -> frozenset[str]:
     return frozenset(names)
 
 
+@lru_cache(maxsize=1)
 def _installed_folders() -> tuple[str, ...]:
+    import site
+    import sysconfig
+
     paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     paths |= {site.getusersitepackages(), *site.getsitepackages()}
     return tuple(path.rstrip(os.sep) + os.sep for path in paths if path)
-
-
-_INSTALLED = _installed_folders()

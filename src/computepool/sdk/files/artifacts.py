@@ -54,9 +54,9 @@ Artifacts: TypeAlias = list[ArtifactView]
 class ArtifactApi:
     """`pool.artifacts`: put, get, list, info, keep, rm."""
 
-    def __init__(self, transport: Transport, *, max_result_bytes: int = RESULT_MAX) -> None:
+    def __init__(self, transport: Transport, *, max_result_bytes: int | None = None) -> None:
         self._transport = transport
-        self._max_result_bytes = max_result_bytes
+        self._max_result_bytes = RESULT_MAX if max_result_bytes is None else max_result_bytes
 
     def put(self, path: PathLike, *, name: str | None = None, progress: Seen | None = None) -> InputFile:
         """Upload a file; what the hub has already is not sent again. The reply can be used in `inputs=`."""
@@ -136,7 +136,7 @@ class ArtifactApi:
     def keep(self, digest: str, *, duration: float | str | None = None) -> ArtifactInfo:
         """Keep it independently of its jobs: for `duration` (seconds, or "30d"), or until `release`."""
         span_s = None if duration is None else seconds(duration, what="duration")
-        request = validate(KeepRequest, for_s=span_s)
+        request = validate(KeepRequest, duration_s=span_s)
         return self._transport.put(f"/artifacts/{digest}/keep", ArtifactInfo, body=request)
 
     def release(self, digest: str) -> None:

@@ -91,34 +91,29 @@ def _opened_before(folder: Path) -> dict[str, str]:
 
 
 def _fetch_files(
-    pool: Pool,
-    item: GroupItem,
-    *,
-    fetched: Fetched,
-    manifest: list[tuple[str, str]],
-    opened: dict[str, str],
+    pool: Pool, item: GroupItem, *, fetched: Fetched, manifest: list[tuple[str, str]], opened: dict[str, str]
 ) -> list[dict[str, Any]]:
     places = []
     for file in home_folder.plan(item):
         place: dict[str, Any] = {"name": file.name, "path": file.path, "sha256": file.digest}
         target = fetched.folder.joinpath(*file.path.split("/"))
-        wanted = opened.get(file.digest, file.digest)
+        digest = opened.get(file.digest, file.digest)
         try:
-            if target.is_symlink() or not target.is_file() or file_digest(target) != wanted:
-                wanted = _fetch_file(pool, file, target, job_id=item.job_id or "")
+            if target.is_symlink() or not target.is_file() or file_digest(target) != digest:
+                digest = _fetch_file(pool, file, target, job_id=item.job_id or "")
         except NotFound:
             fetched.missing.append(file.digest)
             places.append(place | {"missing": True})
             continue
-        if wanted != file.digest:
-            place |= {"sha256": wanted, "sealed": file.digest}
-            if opened.get(file.digest) != wanted:
-                opened[file.digest] = wanted
+        if digest != file.digest:
+            place |= {"sha256": digest, "sealed": file.digest}
+            if opened.get(file.digest) != digest:
+                opened[file.digest] = digest
                 with (fetched.folder / _OPENED).open("a", encoding="utf-8") as lines:
-                    lines.write(f"{file.digest}  {wanted}\n")
+                    lines.write(f"{file.digest}  {digest}\n")
         fetched.files += 1
         fetched.bytes += target.stat().st_size
-        manifest.append((wanted, file.path))
+        manifest.append((digest, file.path))
         places.append(place)
     return places
 

@@ -14,27 +14,27 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from computepool.protocol import sealing
-from computepool.protocol.jobs.groups import GroupItem
-from computepool.protocol.jobs.jobs import AttemptView, JobDetail, JobResult, JobView
 from computepool.protocol.sealing import About, SealError
 from computepool.sdk.client.config import config_path
 from computepool.sdk.errors import BadRequest, ComputePoolError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+    from computepool.protocol.jobs.groups import GroupItem
+    from computepool.protocol.jobs.jobs import AttemptView, JobDetail, JobResult, JobView
+
+    #: What has an error of a job in it.
+    View = TypeVar("View", JobView, JobDetail, JobResult, AttemptView, GroupItem)
 
 PASSPHRASE_ENV = "COMPUTEPOOL_SEAL_PASSPHRASE"
 _FILE = "seal.json"
 _COST = {"n": 2**15, "r": 8, "p": 1}
 _HOW = "make one with `pool seal init`, or bring yours with `pool seal import FILE`"
-
-#: What has an error of a job in it.
-Said = TypeVar("Said", JobView, JobDetail, JobResult, AttemptView, GroupItem)
 
 #: Asks a person for the passphrase; set by the CLI.
 ask_passphrase: list[Callable[[], str]] = []
@@ -97,13 +97,14 @@ def save(file: KeyFile, path: Path | None = None) -> Path:
 
 def init(*, passphrase: str = "", replace_current: bool = False, always: bool | None = None) -> StoredKey:
     """Make a key pair. One that is there already is only replaced when asked for, and then still opens old files."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
     file = load()
     if file.keys and not replace_current:
         raise BadRequest(
             f"There is already a key ({file.keys[0].fingerprint}). Pass --replace to create a new one."
         )
-    key = X25519PrivateKey.generate()
-    made = _store_key(key, passphrase)
+    made = _store_key(X25519PrivateKey.generate(), passphrase)
     save(replace(file, keys=(made, *file.keys), always=file.always if always is None else always))
     return made
 
@@ -155,12 +156,12 @@ class CannotOpen(ComputePoolError):
     code = "sealed"
 
 
-def find_key(wanted: bytes) -> X25519PrivateKey:
+def find_key(key_id: bytes) -> X25519PrivateKey:
     for key in load().keys:
-        if key.fingerprint == wanted.hex():
+        if key.fingerprint == key_id.hex():
             return _private(key)
     raise SealError(
-        f"This is sealed to the key {wanted.hex()}, which is not on this machine. Import it: pool seal import FILE"
+        f"This is sealed to the key {key_id.hex()}, which is not on this machine. Import it: pool seal import FILE"
     )
 
 
@@ -169,9 +170,9 @@ def open_file(source: Path, target: Path, *, about: About | None = None) -> Abou
     part = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.opening")
     try:
         with source.open("rb") as sealed, os.fdopen(_private_file(part), "wb") as plain:
-            said = sealing.unseal(sealed.read, plain.write, find_key=find_key, about=about)
+            view = sealing.unseal(sealed.read, plain.write, find_key=find_key, about=about)
         part.replace(target)
-        return said
+        return view
     except SealError as error:
         raise CannotOpen(f"{source.name}: {error}") from error
     finally:
@@ -205,11 +206,11 @@ def open_text(text: str, about: About) -> str:
         return f"[{error}]"
 
 
-def with_error(said: Said, job_id: str | None) -> Said:
+def with_error(view: View, job_id: str | None) -> View:
     """What the hub said, with the words of the job's error opened."""
-    if job_id is None or said.error is None or not said.error.startswith(sealing.TEXT_PREFIX):
-        return said
-    return said.model_copy(update={"error": open_text(said.error, About(job_id, sealing.ERROR))})
+    if job_id is None or view.error is None or not view.error.startswith(sealing.TEXT_PREFIX):
+        return view
+    return view.model_copy(update={"error": open_text(view.error, About(job_id, sealing.ERROR))})
 
 
 # passphrases
@@ -220,7 +221,7 @@ def _store_key(key: X25519PrivateKey, passphrase: str) -> StoredKey:
     if not passphrase:
         return StoredKey(public, b64encode(raw).decode())
     salt, nonce = secrets.token_bytes(16), secrets.token_bytes(12)
-    box = ChaCha20Poly1305(_derive(passphrase, salt)).encrypt(nonce, raw, public.encode())
+    box = _box(passphrase, salt).encrypt(nonce, raw, public.encode())
     return StoredKey(public, b64encode(salt + nonce + box).decode(), locked=True)
 
 
@@ -228,6 +229,9 @@ _unlocked: dict[str, X25519PrivateKey] = {}
 
 
 def _private(key: StoredKey) -> X25519PrivateKey:
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
     known = _unlocked.get(key.public)
     if known is not None:
         return known
@@ -235,8 +239,7 @@ def _private(key: StoredKey) -> X25519PrivateKey:
     if key.locked:
         passphrase = os.environ.get(PASSPHRASE_ENV) or (ask_passphrase[0]() if ask_passphrase else "")
         try:
-            box = ChaCha20Poly1305(_derive(passphrase, data[:16]))
-            data = box.decrypt(data[16:28], data[28:], key.public.encode())
+            data = _box(passphrase, data[:16]).decrypt(data[16:28], data[28:], key.public.encode())
         except InvalidTag:
             raise SealError(f"Wrong passphrase for key {key.fingerprint}; set {PASSPHRASE_ENV}.") from None
     private = X25519PrivateKey.from_private_bytes(data)
@@ -244,5 +247,8 @@ def _private(key: StoredKey) -> X25519PrivateKey:
     return private
 
 
-def _derive(passphrase: str, salt: bytes) -> bytes:
-    return Scrypt(salt=salt, length=32, **_COST).derive(passphrase.encode())
+def _box(passphrase: str, salt: bytes) -> ChaCha20Poly1305:
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+    from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+
+    return ChaCha20Poly1305(Scrypt(salt=salt, length=32, **_COST).derive(passphrase.encode()))

@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Unpack
 
-from computepool.protocol.jobs.jobs import RESULT_MAX
 from computepool.sdk.client.transport import RETRY_FOR_S
 from computepool.sdk.jobs.futures import JobFuture
 from computepool.sdk.jobs.mapping import MapRun
@@ -29,7 +28,7 @@ def connect_async(
     key: str | None = None,
     *,
     retry_for: float = RETRY_FOR_S,
-    max_result_bytes: int = RESULT_MAX,
+    max_result_bytes: int | None = None,
 ) -> AsyncPool:
     """Like `connect`, for asyncio: `async with connect_async() as pool: …`."""
     return AsyncPool(connect(url, key, retry_for=retry_for, max_result_bytes=max_result_bytes))
@@ -134,11 +133,11 @@ class AsyncMapRun(AsyncIterator[Any]):
     async def _wait(self) -> Any:
         loop, news = asyncio.get_running_loop(), asyncio.Event()
 
-        def tell() -> None:
+        def notify() -> None:
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(news.set)
 
-        self._run.notify(tell)
+        self._run.notify(notify)
         try:
             # Looked at again after telling whom to call: what came before that would go unnoticed.
             while (outcome := self._run.poll()) is None:

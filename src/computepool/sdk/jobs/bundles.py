@@ -6,7 +6,6 @@ their results. All of a feed's state is guarded by the session's lock, except wh
 
 from __future__ import annotations
 
-import statistics
 import time
 import weakref
 from collections import deque
@@ -90,7 +89,9 @@ class Sizer:
             return min(self._fixed, self._cap)
         if not self._recent:
             return 1
-        by_time = self._aim_s / statistics.median(self._recent)
+        from statistics import median
+
+        by_time = self._aim_s / median(self._recent)
         by_size = RESULT_CHARS_MAX / max(1.0, self._chars)
         return max(1, min(self._cap, int(min(by_time, by_size))))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
@@ -45,9 +45,9 @@ class JobFuture(Future[Any]):
         self._source = source
         self._read = read
         self._id: str | None = None
-        self._told = False
+        self._notified = False
         self._unwanted = False
-        self._seen = JobState.QUEUED  #: at the hub, when it was last asked
+        self._seen: tuple[JobState, float] | None = None  #: at the hub, and when it was asked
 
     @property
     def assigned(self) -> bool:
@@ -74,7 +74,7 @@ class JobFuture(Future[Any]):
             if self._id is None:
                 raise TimeoutError(self._not_submitted(timeout)) from error
             raise TimeoutError(
-                f"job {self._id} is not finished after {timeout:g} s and keeps running ({self._reason(timeout)})"
+                f"job {self._id} is not finished after {timeout:g} s and was not cancelled ({self._reason(timeout)})"
             ) from error
         except CancelledError as error:
             raise self._as_cancelled(error) from None
@@ -93,18 +93,25 @@ class JobFuture(Future[Any]):
             job = self._source.pool.transport.ask(JobDetail, "GET", f"/jobs/{self._id}", retry_for=0)
         except ComputePoolError:
             return False
-        self._seen = job.state
+        self._seen = job.state, time.monotonic()
         return job.state is JobState.RUNNING
 
     def __repr__(self) -> str:
-        """With what is known here: nothing is asked for it."""
+        """With what is known here: the hub is not asked, so its last reply is shown with its age."""
         if self.cancelled():
             state = "cancelled"
         elif self.done():
             state = "succeeded" if super().exception() is None else "failed"
         else:
-            state = "not submitted yet" if self._id is None else self._seen.value
+            state = "not submitted yet" if self._id is None else self._last_seen()
         return f"<JobFuture {self._id or '(no id)'} {state}>"
+
+    def _last_seen(self) -> str:
+        if self._seen is None:
+            return "submitted"
+        state, at = self._seen
+        age_s = int(time.monotonic() - at)
+        return f"{state.value} {age_s} s ago" if age_s else state.value
 
     def _not_submitted(self, timeout: float) -> str:
         hub = self._source.pool.transport.url
@@ -115,15 +122,17 @@ class JobFuture(Future[Any]):
         if self.done():
             return self.cancelled()
         if self._source.withdraw(self):
-            return self._cancelled()
+            return self._mark_cancelled()
         view = self._source.pool.jobs.cancel(self.job_id)
-        return self._cancelled() if view.state is JobState.CANCELLED else False
+        return self._mark_cancelled() if view.state is JobState.CANCELLED else False
 
     def __await__(self) -> Generator[Any, None, Any]:
         """`await future` in any event loop. When the task that waits is cancelled, so is the job."""
         return self._wait_async().__await__()
 
     async def _wait_async(self) -> Any:
+        import asyncio
+
         loop = asyncio.get_running_loop()
         over = loop.create_future()
         closer.start()
@@ -132,11 +141,11 @@ class JobFuture(Future[Any]):
             if not over.done():
                 over.set_result(None)
 
-        def tell(_: object) -> None:
+        def notify(_: object) -> None:
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(set_over)
 
-        self.add_done_callback(tell)
+        self.add_done_callback(notify)
         try:
             await over
         except asyncio.CancelledError:
@@ -153,7 +162,7 @@ class JobFuture(Future[Any]):
             if self._id is not None:
                 self.cancel()
             elif self._source.withdraw(self):
-                self._cancelled()
+                self._mark_cancelled()
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
         super().add_done_callback(partial(_call_back, fn))
@@ -182,7 +191,7 @@ class JobFuture(Future[Any]):
         """Called once, by the thread that receives results."""
         error = job_error(result)
         if isinstance(error, JobCancelled):
-            self._cancelled()
+            self._mark_cancelled()
         elif error is not None:
             self.fail(error)
         else:
@@ -194,7 +203,7 @@ class JobFuture(Future[Any]):
 
     def drop(self) -> None:
         """It was never sent, and never will be."""
-        self._cancelled()
+        self._mark_cancelled()
 
     def _read_result(self, result: JobResult) -> None:
         try:
@@ -211,11 +220,11 @@ class JobFuture(Future[Any]):
         with suppress(InvalidStateError):
             self.set_result(value)
 
-    def _cancelled(self) -> bool:
+    def _mark_cancelled(self) -> bool:
         """Both the caller of cancel() and the hub's news may come here; waiters are told once."""
         with _cancelling:
-            if super().cancel() and not self._told:
-                self._told = True
+            if super().cancel() and not self._notified:
+                self._notified = True
                 self.set_running_or_notify_cancel()
         return self.cancelled()
 

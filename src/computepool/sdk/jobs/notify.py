@@ -20,11 +20,7 @@ from computepool.protocol.jobs.groups import GroupView
 _CHARS_MAX = 200
 _SECONDS_MAX = 5.0
 _TITLE = "ComputePool"
-_APPLESCRIPT = (
-    "on run argv",
-    "display notification (item 2 of argv) with title (item 1 of argv)",
-    "end run",
-)
+_APPLESCRIPT = ("on run argv", "display notification (item 2 of argv) with title (item 1 of argv)", "end run")
 #: The words come in variables, so that none of them is ever read as a command.
 _POWERSHELL = (
     "[void][Windows.UI.Notifications.ToastNotificationManager,Windows.UI.Notifications,ContentType=WindowsRuntime];"

@@ -14,10 +14,9 @@ from computepool.core.jobs.lifecycle import JobKind
 from computepool.protocol.jobs.jobs import InputFile, JobSpec, Needs, SubmitRequest
 from computepool.protocol.jobs.spec_rules import check_spec
 from computepool.sdk.client.amounts import Credits, microcredits
-from computepool.sdk.client.sizes import megabytes, seconds
+from computepool.sdk.client.sizes import SIZES, WORD_LISTS, megabytes, seconds
 from computepool.sdk.errors import BadRequest
 from computepool.sdk.files.sealing import recipient
-from computepool.sdk.runtime.nested import SIZES, WORD_LISTS
 
 if TYPE_CHECKING:
     from computepool.sdk.jobs.futures import JobFuture
@@ -161,10 +160,9 @@ def spec(
         fields["env"] = dict(plain["env"])
     made = validate(JobSpec, **fields)
     try:
-        check_spec(made)  # before anything is sent
+        return check_spec(made)  # before anything is sent
     except ValueError as error:
         raise BadRequest(f"{error}.") from error
-    return made
 
 
 def rules(options: JobOptions) -> dict[str, Any]:
@@ -192,7 +190,7 @@ def terms(options: JobOptions) -> dict[str, Any]:
     }
     if "after" in plain:
         fields["after"] = [job if isinstance(job, str) else job.job_id for job in plain["after"]]
-    validate(SubmitRequest, spec=_ANY_SPEC, **fields)
+    validate(SubmitRequest, spec=JobSpec(kind=JobKind.COMMAND, name="any", argv=["true"]), **fields)
     return fields
 
 
@@ -220,10 +218,9 @@ _AS_WRITTEN = {
     "ram_mb": "ram",
     "disk_mb": "disk",
     "vram_mb": "vram",
-    "for_s": "duration",
-    "life_s": "lifetime",
+    "duration_s": "duration",
+    "lifetime_s": "lifetime",
 }
-_ANY_SPEC = JobSpec(kind=JobKind.COMMAND, name="any", argv=["true"])
 
 
 def readable_file(path: PathLike, *, what: str = "file") -> Path:

@@ -11,16 +11,6 @@ import time
 from contextlib import suppress
 from typing import Any, Protocol, Self
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-
 #: Redrawing costs more than a small job does; in a notebook it is a message to the browser.
 _REDRAW_S = 0.1
 _REDRAW_NOTEBOOK_S = 0.25
@@ -88,6 +78,16 @@ class _Terminal:
     redraw_s = _REDRAW_S
 
     def __init__(self, label: str, total: int | None) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),

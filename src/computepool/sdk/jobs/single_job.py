@@ -20,7 +20,9 @@ class SingleJob:
     def future(self, read: Reader) -> JobFuture:
         future = JobFuture(self, read)
         future.assign(self._job_id)
-        threading.Thread(target=self._wait, args=(future,), name="computepool-lone", daemon=True).start()
+        threading.Thread(
+            target=self._wait, args=(future,), name="computepool-single-job", daemon=True
+        ).start()
         return future
 
     def wait_for_id(self, future: JobFuture) -> None:

@@ -12,36 +12,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from computepool.core.jobs.lifecycle import JobKind
-from computepool.protocol.jobs.groups import GroupRequest
 from computepool.protocol.jobs.jobs import (
     BUNDLED_MAX,
     PAYLOAD_MAX,
     SOURCE_MAX,
     InputFile,
-    JobResult,
     JobSpec,
     Needs,
     spec_digest,
 )
 from computepool.protocol.jobs.scripts import Script
-from computepool.protocol.money.credits import QuoteRequest, QuoteView
-from computepool.sdk.classes import job_classes
-from computepool.sdk.classes.compute_job import ComputeJob, ComputeJobState
-from computepool.sdk.classes.job_classes import JobClass, JobReport, Sender
-from computepool.sdk.client.session import GroupSession, Submission
 from computepool.sdk.code import capabilities, dependencies, functions
 from computepool.sdk.code.dependencies import NOTHING, Dependencies
 from computepool.sdk.code.functions import PYTHON, Pickled
 from computepool.sdk.errors import BadRequest
 from computepool.sdk.jobs import options
-from computepool.sdk.jobs.bundles import Sizer, Task
-from computepool.sdk.jobs.executor import PoolExecutor
-from computepool.sdk.jobs.futures import JobFuture
-from computepool.sdk.jobs.mapping import MapRun
 from computepool.sdk.jobs.options import JobOptions, PathLike, readable_file
-from computepool.sdk.jobs.outcome import JobOutcome, read_value
 
 if TYPE_CHECKING:
+    from computepool.protocol.jobs.jobs import JobResult
+    from computepool.protocol.money.credits import QuoteView
+    from computepool.sdk.classes.compute_job import ComputeJobState
+    from computepool.sdk.classes.job_classes import JobClass, JobReport
+    from computepool.sdk.client.session import GroupSession, Submission
+    from computepool.sdk.jobs.bundles import Sizer, Task
+    from computepool.sdk.jobs.executor import PoolExecutor
+    from computepool.sdk.jobs.futures import JobFuture
+    from computepool.sdk.jobs.mapping import MapRun
+    from computepool.sdk.jobs.outcome import JobOutcome
     from computepool.sdk.pool import Pool
 
 SLICES_MAX = 1_000
@@ -62,13 +60,15 @@ class Submitter:
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> JobFuture:
         """Run `fn(*args, **kwargs)` on some node. All keywords are the function's own."""
-        if isinstance(fn, type) and issubclass(fn, ComputeJob):
+        if capabilities.is_job_class(fn):
             return self.submit_job(fn, *args, **kwargs)
         return self._session.submit(*self.call(fn, args, kwargs))
 
     def submit_job(self, job_class: JobClass, state: ComputeJobState) -> JobFuture:
         """Run one job of a class, where its state allows. The future's result is a JobReport."""
-        sender = Sender(self._pool, job_class, [state])
+        from computepool.sdk.classes import job_classes
+
+        sender = job_classes.Sender(self._pool, job_class, [state])
         spec = sender.spec(
             job_classes.wishes(state, self._given, home=state.home_host_name), inputs=self.inputs
         )
@@ -94,6 +94,8 @@ class Submitter:
         `chunksize`: items to a job; by default as many as take a fifth of a second together, by what the first ones took.
         `session`: one that others use, too; by default the map has its own.
         """
+        from computepool.sdk.jobs.mapping import MapRun
+
         total = min((len(items) for items in iterables if isinstance(items, Sized)), default=None)
         self.function(fn, jobs=total)  # what is wrong with it is said before an item is read
         tasks = (self._task(index, args) for index, args in enumerate(zip(*iterables, strict=False)))
@@ -146,6 +148,8 @@ class Submitter:
 
     def executor(self) -> PoolExecutor:
         """A concurrent.futures.Executor whose workers are the pool's nodes."""
+        from computepool.sdk.jobs.executor import PoolExecutor
+
         return PoolExecutor(self, self._own_session("session", name="executor"))
 
     def quote(self, what: Work | None = None, args: Sequence[object] = (), *, items: int = 1) -> QuoteView:
@@ -170,13 +174,15 @@ class Submitter:
 
     def _ask_quote(self, what: Work | None, args: Sequence[object], *, items: int, exact: bool) -> QuoteView:
         """`exact`: the spec is the one that would be submitted, so history may be asked by its digest."""
+        from computepool.protocol.money.credits import QuoteRequest, QuoteView
+
         spec = self._quote_spec(what, args)
         money: dict[str, Any] = {
             word: value
             for word, value in options.terms(self._given).items()
             if word in ("max_price", "budget", "verify", "confidence")
         }
-        asked: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "needs": self.needs,
             "name": self._given.get("name"),
             "items": items,
@@ -184,9 +190,9 @@ class Submitter:
             **money,
         }
         if spec is not None:
-            asked |= {"needs": spec.needs, "kind": spec.kind, "timeout_s": spec.timeout_s, "name": spec.name}
-            asked["spec_digest"] = spec_digest(spec.body()) if exact else None
-        request = options.validate(QuoteRequest, **asked)
+            fields |= {"needs": spec.needs, "kind": spec.kind, "timeout_s": spec.timeout_s, "name": spec.name}
+            fields["spec_digest"] = spec_digest(spec.body()) if exact else None
+        request = options.validate(QuoteRequest, **fields)
         return self._pool.transport.post("/quotes", QuoteView, body=request)
 
     def _quote_spec(self, what: Work | None, args: Sequence[object]) -> JobSpec | None:
@@ -231,7 +237,7 @@ class Submitter:
 
     def function(self, fn: Callable[..., Any], *, jobs: int | None = 1, arguments: bytes = b"") -> Submission:
         """`jobs`: how many calls share the budget; None: nobody knows. `arguments`: of one of the calls."""
-        if isinstance(fn, type) and issubclass(fn, ComputeJob):
+        if capabilities.is_job_class(fn):
             raise BadRequest(
                 f"{fn.__name__} is a job class; pass it with its states to submit_compute_job_group."
             )
@@ -258,6 +264,8 @@ class Submitter:
         return f'{{"payload_artifact":"{stored.digest}"{counted}}}'
 
     def _task(self, index: int, args: tuple[Any, ...]) -> Task:
+        from computepool.sdk.jobs.bundles import Task
+
         data = functions.pickle_arguments(args, {})
         if len(data) <= PAYLOAD_MAX:
             return Task(index, data)
@@ -265,6 +273,8 @@ class Submitter:
         return Task(index, b"", artifact=stored.digest)
 
     def _sizer(self, fn: Callable[..., Any], chunksize: int | None) -> Sizer:
+        from computepool.sdk.jobs.bundles import Sizer
+
         if chunksize is not None and not 1 <= chunksize <= BUNDLED_MAX:
             raise BadRequest(f"chunksize: must be between 1 and {BUNDLED_MAX}, not {chunksize}.")
         if callable(self._given.get("compare")):
@@ -306,6 +316,8 @@ class Submitter:
         """A group of its own, unless the person named one."""
         if "group" in self._given:
             return self._session
+        from computepool.protocol.jobs.groups import GroupRequest
+
         return self._pool.new_session(options.validate(GroupRequest, name=name, kind=kind))
 
     def _function_needs(self, *pickles: bytes) -> Dependencies:
@@ -364,6 +376,8 @@ class Submitter:
     def _submission(
         self, spec: JobSpec, read: Callable[[JobResult], Any], *, jobs: int | None = 1
     ) -> Submission:
+        from computepool.sdk.client.session import Submission
+
         terms = dict(self.terms)
         each = _share(terms.pop("budget", None), jobs)
         retries = terms.pop("retries", 0)
@@ -378,12 +392,18 @@ class Submitter:
         )
 
     def _value(self, result: JobResult) -> Any:
+        from computepool.sdk.jobs.outcome import read_value
+
         return read_value(self._pool, result, allow_pickle=self.allow_pickle)
 
     def _report(self, result: JobResult) -> JobReport:
+        from computepool.sdk.classes.job_classes import JobReport
+
         return JobReport.read(self._pool, result, allow_pickle=self.allow_pickle)
 
     def _outcome(self, result: JobResult) -> JobOutcome:
+        from computepool.sdk.jobs.outcome import JobOutcome
+
         return JobOutcome.of(self._pool, result)
 
 

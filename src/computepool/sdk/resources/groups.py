@@ -28,9 +28,9 @@ from computepool.protocol.jobs.unbundling import answers
 from computepool.protocol.references import ReferenceKind
 from computepool.protocol.values import values
 from computepool.sdk.classes.collector import Collector
-from computepool.sdk.client.paging import PAGE_MAX, pages
+from computepool.sdk.client.paging import pages
 from computepool.sdk.client.references import find_id
-from computepool.sdk.client.transport import WAIT_MS, Params, Resource, Transport
+from computepool.sdk.client.transport import PAGE_MAX, WAIT_MS, Params, Resource, Transport
 from computepool.sdk.client.waiting import WaitNotice, group_reason
 from computepool.sdk.errors import ChecksumMismatch, NotFound, ResultUnreadable, no_longer_kept
 from computepool.sdk.files.artifacts import ArtifactApi
@@ -208,9 +208,9 @@ class GroupApi(Resource):
     def report(self, group_id: str, request: KeyReportsRequest) -> KeyReportsReply:
         return self._transport.post(f"/groups/{group_id}/reports", KeyReportsReply, body=request)
 
-    def return_home(self, group_id: str, *, home: str | None = None, wanted: bool = True) -> GroupView:
+    def return_home(self, group_id: str, *, home: str | None = None, enabled: bool = True) -> GroupView:
         """Request, repeat, redirect or cancel delivery."""
-        request = validate(ReturnHomeRequest, home=home, wanted=wanted)
+        request = validate(ReturnHomeRequest, home=home, enabled=enabled)
         return self._transport.post(f"/groups/{group_id}/return-home", GroupView, body=request)
 
 

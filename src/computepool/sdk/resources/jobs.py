@@ -6,12 +6,10 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from computepool.core.jobs.lifecycle import TERMINAL, JobState
-from computepool.protocol.jobs.checkpoints import CheckpointDetail
 from computepool.protocol.jobs.jobs import (
-    AgainRequest,
     Item,
     JobDetail,
     JobPage,
@@ -23,19 +21,22 @@ from computepool.protocol.jobs.jobs import (
     Needs,
     PreviewRequest,
     PreviewView,
+    ResubmitRequest,
     SubmitReply,
     SubmitRequest,
     WhyView,
 )
-from computepool.protocol.jobs.queueing import QueueView
-from computepool.protocol.nodes.mesh import JobUsage
 from computepool.protocol.sealing import TEXT_PREFIX, log_about
-from computepool.sdk.client.paging import PAGE_MAX
-from computepool.sdk.client.transport import WAIT_MS, Resource
+from computepool.sdk.client.transport import PAGE_MAX, WAIT_MS, Resource
 from computepool.sdk.client.waiting import WaitNotice, job_reason
 from computepool.sdk.errors import Conflict
 from computepool.sdk.files.sealing import open_text, with_error
 from computepool.sdk.jobs.options import validate
+
+if TYPE_CHECKING:
+    from computepool.protocol.jobs.checkpoints import CheckpointDetail
+    from computepool.protocol.jobs.queueing import QueueView
+    from computepool.protocol.nodes.mesh import JobUsage
 
 Jobs: TypeAlias = list[JobView]
 
@@ -45,13 +46,13 @@ class JobApi(Resource):
         self,
         spec: JobSpec,
         *,
-        items: Sequence[Item] = (Item(),),
+        items: Sequence[Item] | None = None,
         group_id: str | None = None,
         **terms: object,
     ) -> SubmitReply:
         """One job per item. `terms`: fields of SubmitRequest, such as priority, retries, after or ttl_s."""
         request = SubmitRequest.model_validate(
-            {"spec": spec, "items": list(items), "group_id": group_id, **terms}
+            {"spec": spec, "items": [Item()] if items is None else list(items), "group_id": group_id, **terms}
         )
         return self._transport.post("/jobs", SubmitReply, body=request)
 
@@ -61,17 +62,17 @@ class JobApi(Resource):
         state: JobState | str | None = None,
         group_id: str | None = None,
         limit: int = 100,
-        **wanted: str | int | None,
+        **filters: str | int | None,
     ) -> Jobs:
         """List jobs, newest first.
 
-        `wanted` filters by q (part of the name or key), kind, node_id, account_id, since_ms, until_ms, all.
+        `filters`: by q (part of the name or key), kind, node_id, account_id, since_ms, until_ms, all.
         """
         state = None if state is None else JobState(state).value
         found: Jobs = []
         after: str | None = None
         while len(found) < limit:  # a page of a search may be empty and not be the last
-            params = {"state": state, "group_id": group_id, **wanted, "after": after}
+            params = {"state": state, "group_id": group_id, **filters, "after": after}
             page = self._transport.get(
                 "/jobs", JobPage, params={**params, "limit": min(limit - len(found), PAGE_MAX)}
             )
@@ -124,9 +125,11 @@ class JobApi(Resource):
     def cancel(self, job_id: str) -> JobView:
         return with_error(self._transport.post(f"/jobs/{job_id}/cancel", JobView), job_id)
 
-    def again(self, job_id: str, *, terms: Literal["same", "today"] = "same") -> SubmitReply:
+    def resubmit(self, job_id: str, *, terms: Literal["same", "today"] = "same") -> SubmitReply:
         """Resubmit the job as a new one: with its original price limits, or at today's prices."""
-        return self._transport.post(f"/jobs/{job_id}/again", SubmitReply, body=AgainRequest(terms=terms))
+        return self._transport.post(
+            f"/jobs/{job_id}/resubmit", SubmitReply, body=ResubmitRequest(terms=terms)
+        )
 
     def logs(self, job_id: str, *, follow: bool = False, after: int = 0) -> Iterator[LogChunk]:
         """The job's output in order; with `follow`, until it ends. Warns if some of it was not kept."""
@@ -156,10 +159,14 @@ class JobApi(Resource):
 
     def usage(self, job_id: str) -> JobUsage:
         """Resource use of its attempts over time."""
+        from computepool.protocol.nodes.mesh import JobUsage
+
         return self._transport.get(f"/jobs/{job_id}/usage", JobUsage)
 
     def checkpoint(self, job_id: str) -> CheckpointDetail:
         """The checkpoint an unfinished job would resume from; raises NotFound if there is none."""
+        from computepool.protocol.jobs.checkpoints import CheckpointDetail
+
         return self._transport.get(f"/jobs/{job_id}/checkpoint", CheckpointDetail)
 
     def preview(
@@ -176,6 +183,8 @@ class JobApi(Resource):
         return self._transport.post("/jobs/preview", PreviewView, body=body)
 
     def queue(self) -> QueueView:
+        from computepool.protocol.jobs.queueing import QueueView
+
         return self._transport.get("/queue", QueueView)
 
 

@@ -74,7 +74,7 @@ class NodeApi(Resource):
         return self._transport.post(f"/nodes/{node_id}/revoke", NodeView)
 
     def pardon(self, node_id: str) -> NodeView:
-        """Lift its ban and clear its strikes (admin only)."""
+        """Lift its ban and clear its violations (admin only)."""
         return self._transport.post(f"/nodes/{node_id}/pardon", NodeView)
 
     def review(self, node_id: str, *, note: str = "") -> ReviewReply:
@@ -83,7 +83,7 @@ class NodeApi(Resource):
 
     def code(self, *, hosts: int | None = 1, lifetime: float | None = None) -> EnrolCodeReply:
         """Create a code for `hosts` new machines (None: as many as the hub allows), valid for `lifetime` seconds."""
-        body = EnrolCodeRequest(hosts=hosts, life_s=lifetime)
+        body = EnrolCodeRequest(hosts=hosts, lifetime_s=lifetime)
         return self._transport.post("/nodes/codes", EnrolCodeReply, body=body)
 
     def code_status(self, code_id: str) -> JoinStatus:

@@ -41,7 +41,7 @@ class PayoutApi(Resource):
 
     def list(self, *, limit: int = 100, everybody: bool = False, state: str | None = None) -> Payouts:
         """List payouts, newest first; `everybody` is admin only."""
-        params = _params(everybody=everybody, state=state)
+        params: Params = {"all": "true" if everybody else None, "state": state}
         found = pages(self._transport, "/payouts", PayoutPage, limit=limit, params=params)
         return [payout for page in found for payout in page.payouts][:limit]
 
@@ -77,7 +77,3 @@ class PayoutApi(Resource):
     def export(self) -> str:
         """Payouts to be paid manually, as CSV for the bank."""
         return self._transport.call("GET", "/payouts/export.csv").decode()
-
-
-def _params(*, everybody: bool, state: str | None) -> Params:
-    return {"all": "true" if everybody else None, "state": state}

@@ -92,7 +92,7 @@ def verify_webhook(
     matches = [hmac.compare_digest(one.encode(), expected) for one in signatures.split(" ")]
     if not any(matches):
         raise WebhookError("This webhook is not signed with this secret.")
-    said = json.loads(data)
-    if not isinstance(said, dict):
+    fields = json.loads(data)
+    if not isinstance(fields, dict):
         raise WebhookError("The body of this webhook is not a JSON object.")
-    return said
+    return fields

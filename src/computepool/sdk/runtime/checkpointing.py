@@ -77,11 +77,7 @@ def save(state_text: str, files: Mapping[str, str | os.PathLike[str]], progress:
 
 
 def move(
-    host: str,
-    state_text: str,
-    files: Mapping[str, str | os.PathLike[str]],
-    *,
-    moving: Collection[str] = (),
+    host: str, state_text: str, files: Mapping[str, str | os.PathLike[str]], *, moving: Collection[str] = ()
 ) -> NoReturn:
     """Like `dispatch_to`. Files named in `moving` are renamed instead of copied; the node keeps them until the hub has them."""
     _go(host, _with_state(state_text, files), moving={f"{FILES_FOLDER}/{name}" for name in moving})
@@ -166,7 +162,7 @@ def _leave(files: Mapping[str, Path | str], line: str, moving: Collection[str] =
                 (building / target).rename(files[target])
         shutil.rmtree(building, ignore_errors=True)
         raise
-    _say(line.replace("NAME", name, 1))
+    _write(line.replace("NAME", name, 1))
     return True
 
 
@@ -186,7 +182,7 @@ def _fraction(progress: float | None) -> str:
     return "" if progress is None else f" {min(1.0, max(0.0, float(progress))):.4f}"
 
 
-def _say(line: str) -> None:
+def _write(line: str) -> None:
     """To the process's own output: the job may have put something else in the place of sys.stdout."""
     with contextlib.suppress(Exception):
         sys.stdout.flush()

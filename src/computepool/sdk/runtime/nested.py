@@ -27,10 +27,10 @@ import cloudpickle
 from computepool.core.errors import ERRORS_BY_CODE, ComputePoolError, Conflict
 from computepool.protocol.values import values
 from computepool.sdk.classes.compute_job import ComputeJob, ComputeJobState, encode_state, run_job
-from computepool.sdk.client.sizes import megabytes, seconds
+from computepool.sdk.client.sizes import SIZES, WORD_LISTS, megabytes, seconds
 
 #: How often is looked for an answer, at first and at most; and how often a call is said again that has none.
-_LOOK_S, _LOOK_MAX_S, _SAY_AGAIN_S = 0.005, 0.1, 2.0
+_LOOK_S, _LOOK_MAX_S, _REPEAT_S = 0.005, 0.1, 2.0
 _WAIT_MS = 20_000
 _ITEMS_MAX = 1_000
 #: Of the arguments in one call, well below what an agent relays (`AgentLimits.call_bytes_max`).
@@ -50,8 +50,8 @@ class ChildFailed(RuntimeError):
         self.job_id, self.reason, self.remote_error = result["job_id"], result["reason"], result.get("error")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        said = {"job_id": self.job_id, "reason": self.reason, "error": self.remote_error, "state": "failed"}
-        return ChildFailed, (said,)
+        fields = {"job_id": self.job_id, "reason": self.reason, "error": self.remote_error, "state": "failed"}
+        return ChildFailed, (fields,)
 
 
 def is_inside() -> bool:
@@ -92,11 +92,11 @@ def call(method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
 
 
 def _await_answer(reply: Path, line: str) -> str:
-    said_at, pause_s = 0.0, _LOOK_S
+    written_at, pause_s = 0.0, _LOOK_S
     while True:
-        if time.monotonic() - said_at > _SAY_AGAIN_S:
-            said_at = time.monotonic()
-            _say(line)
+        if time.monotonic() - written_at > _REPEAT_S:
+            written_at = time.monotonic()
+            _write(line)
         try:
             text = reply.read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -107,7 +107,7 @@ def _await_answer(reply: Path, line: str) -> str:
         return text
 
 
-def _say(line: str) -> None:
+def _write(line: str) -> None:
     """To the process's own output: the job may have put something else in the place of sys.stdout."""
     if sys.stdout is not None:
         sys.stdout.flush()
@@ -296,14 +296,14 @@ def submit_compute_job_group(
     **options: Any,
 ) -> ChildGroup:
     """A job for each state, in a group of their own. Where each may run is in its state."""
-    wanted = pool.options(**options)
-    group_id = wanted.group(name or job_class.__name__)
+    merged = pool.options(**options)
+    group_id = merged.group(name or job_class.__name__)
     classes = tuple(dict.fromkeys(kind for state in states for kind in values.classes_in(state)))
     function = _pickle(functools.partial(run_job, job_class, classes))
     futures: dict[str, ChildFuture] = {}
     for place, state in enumerate(states, start=1):
         key = state.job_key = state.job_key or f"job-{place}"
-        own = wanted.options(**_places(state, wanted._options))
+        own = merged.options(**_places(state, merged._options))
         spec = {"kind": "class", "name": job_class.__name__[:200], "function": function}
         payload = base64.b64encode(json.dumps([encode_state(state)]).encode()).decode()
         [job_id] = own._submit(spec, [{"key": key, "payload": payload}], group_id=group_id)
@@ -334,15 +334,6 @@ def _pickle(thing: Any) -> str:
 # options, as `pool.submit` outside takes them
 
 _SAME_NEEDS = ("cores", "gpus", "host", "isolation")
-SIZES = {"ram": "ram_mb", "disk": "disk_mb", "vram": "vram_mb"}
-WORD_LISTS = {
-    "tier": "tiers",
-    "region": "regions",
-    "tags": "tags",
-    "prefer_tags": "prefer_tags",
-    "exclude_tags": "exclude_tags",
-    "exclude_hosts": "exclude_hosts",
-}
 _SAME_SPEC = ("env", "allow_pickle", "checkpoints", "children")
 _SPEC_LISTS = ("dependencies", "net", "labels")
 _SAME_TERMS = ("retries", "priority", "verify", "confidence")

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
 from computepool.agent.sandbox.backends import seccomp
-from computepool.agent.sandbox.base import MIB, Limits, Probe, SandboxError, SandboxPolicy, Status
-from computepool.agent.sandbox.interior import WORK, Interior, etc_folder, hidden_files, system_links
+from computepool.agent.sandbox.base import MIB, Exit, Probe, SandboxError, SandboxPolicy
+from computepool.agent.sandbox.interior import WORK, BoxedSandbox, hidden_files, system_links
 from computepool.agent.sandbox.launcher import FIRST_OWN_FD, JOB_FD_MAX
-from computepool.agent.sandbox.scratch import give, require_reachable
+from computepool.agent.sandbox.sandbox import Command
 from computepool.agent.sandbox.selftest.probing import run_true
-from computepool.agent.sandbox.slots import Footprint, SandboxConfig, SlotPool, check_command
-from computepool.agent.sandbox.supervise import ProcessExit, SlotProcess, read_wait_status
+from computepool.agent.sandbox.slots import Footprint, SandboxConfig, Slot
+from computepool.agent.sandbox.supervise import Process, read_wait_status, unwrap_signal
 from computepool.core.isolation import Level
 
 #: The last numbers that the launcher leaves to the job's side; bubblewrap closes them before the job starts.
@@ -33,107 +32,72 @@ _ISOLATION = (
 )  # fmt: skip
 
 
-class BubblewrapSandbox:
-    """Implements base.Sandbox."""
-
+class BubblewrapSandbox(BoxedSandbox):
     level = Level.NAMESPACE
+    footprint = Footprint(pids=3, processes=3)  # the launcher, bubblewrap's monitor and its init
+    uid_inside = _NOBODY
 
     def __init__(self, config: SandboxConfig) -> None:
-        if not seccomp.is_supported():
-            raise SandboxError(f"there is no seccomp filter for {os.uname().machine}")
-        self._config = config
+        super().__init__(config)
         self._bwrap = shutil.which("bwrap", path="/usr/local/bin:/usr/bin:/bin") or ""
         self._filter = seccomp.program()
-        self._interior = Interior(config.runtime)
-        etc = etc_folder(config.cache_dir, self._interior.runtime, uid=_NOBODY)
-        self._fixed = [*_ISOLATION, *_system_mounts(self._interior.system(etc))]
-        # The launcher, bubblewrap's monitor and its init
-        self._pool = SlotPool(config, Footprint(pids=3, processes=3))
-
-    @property
-    def limits_kind(self) -> str:
-        return self._pool.limits_kind
+        self._fixed = [*_ISOLATION, *_system_mounts(self._system)]
 
     def probe(self) -> Probe:
         if not self._bwrap:
             return Probe(ok=False, reason="bubblewrap is not installed", fix="sudo apt install bubblewrap")
-        return run_true(
-            self,
-            self._config.cache_dir,
-            found=f"{self._bwrap}, limits by {self.limits_kind}",
-        )
+        found = f"{self._bwrap}, limits by {self.limits_kind}"
+        return run_true(self, found=found)
 
-    def inside(self, host: Path, *, workdir: Path, policy: SandboxPolicy) -> str:
-        return self._interior.inside(host, workdir=workdir, policy=policy)
-
-    def spawn(
-        self,
-        argv: Sequence[str],
-        *,
-        workdir: Path,
-        limits: Limits,
-        policy: SandboxPolicy,
-        stdin: int | None = None,
-        stdout: int | None = None,
-        stderr: int | None = None,
-    ) -> SlotProcess:
+    def _require(self, policy: SandboxPolicy) -> None:
         if not self._bwrap:
             raise SandboxError("bubblewrap is not installed: sudo apt install bubblewrap")
-        check_command(argv, policy)
-        require_reachable(workdir)
-        with self._pool.starting(limits, policy.cpu_ids) as slot:
-            slot.refuse_root()
-            if slot.uid is not None:
-                give(workdir, slot.uid)
-            status = slot.memory_file("status")
-            settings = slot.memory_file("arguments")
-            # Not on the command line: everybody on the host can read that, and the job can read bubblewrap's.
-            arguments = "".join(f"{argument}\0" for argument in self._arguments(workdir, limits, policy))
-            os.pwrite(settings, os.fsencode(arguments), 0)
-            own = {
-                _SECCOMP_FD: slot.memory_file("seccomp", self._filter),
-                _STATUS_FD: status,
-                _ARGS_FD: settings,
-            }
 
-            def read_ending(wait_status: int) -> ProcessExit:
-                return _read_ending(wait_status, status) or self._interior.start_failure(
-                    argv[0], workdir=workdir, policy=policy, otherwise=_FAILED
-                )
+    def _start(self, slot: Slot, command: Command) -> Process:
+        status = slot.memory_file("status")
+        settings = slot.memory_file("arguments")
+        # Not on the command line: everybody on the host can read that, and the job can read bubblewrap's.
+        arguments = "".join(f"{argument}\0" for argument in self._arguments(command))
+        os.pwrite(settings, os.fsencode(arguments), 0)
+        own = {
+            _SECCOMP_FD: slot.memory_file("seccomp", self._filter),
+            _STATUS_FD: status,
+            _ARGS_FD: settings,
+        }
 
-            process = SlotProcess(self._pool, slot, limits=limits, workdir=workdir, read_ending=read_ending)
-            command = [self._bwrap, "--args", str(_ARGS_FD), "--", *argv]
-            streams = {0: stdin, 1: stdout, 2: stderr}
-            slot.start(command, {}, fds={**streams, **policy.fds, **own}, cwd=None, fence=policy.fence)
+        def read_ending(wait_status: int) -> Exit:
+            return _read_ending(wait_status, status) or self._start_failure(command, otherwise=_FAILED)
+
+        process = Process(
+            self._pool, slot, limits=command.limits, workdir=command.workdir, read_ending=read_ending
+        )
+        policy = command.policy
+        fds = {**command.streams, **policy.fds, **own}
+        argv = [self._bwrap, "--args", str(_ARGS_FD), "--", *command.argv]
+        slot.start(argv, {}, fds=fds, cwd=None, fence=policy.fence)
         return process
 
-    def close(self) -> None:
-        self._pool.close()
-
-    def _arguments(self, workdir: Path, limits: Limits, policy: SandboxPolicy) -> Iterator[str]:
+    def _arguments(self, command: Command) -> Iterator[str]:
         """In the order of the mounts; the last word on / and /dev is that they are read-only."""
         yield from self._fixed
-        tmp_bytes = str(limits.tmp_mb * MIB)
+        policy, tmp_bytes = command.policy, str(command.limits.tmp_mb * MIB)
         yield from ("--size", tmp_bytes, "--tmpfs", "/tmp", "--size", tmp_bytes, "--tmpfs", "/dev/shm")
-        for outside, inside in self._interior.read_only(policy):
+        for inside, outside in self._read_only(policy).items():
             yield from ("--ro-bind", str(outside), inside)
         for node in policy.gpus:
             yield from ("--dev-bind", node, node)
-        yield from ("--bind", str(workdir), WORK, "--chdir", WORK)
+        yield from ("--bind", str(command.workdir), WORK, "--chdir", WORK)
         yield from ("--remount-ro", "/", "--remount-ro", "/dev")
-        for name, value in self._interior.env(policy).items():
+        for name, value in self._env(policy).items():
             yield from ("--setenv", name, value)
         yield from ("--seccomp", str(_SECCOMP_FD), "--json-status-fd", str(_STATUS_FD))
 
 
-def _read_ending(wait_status: int, status_fd: int) -> ProcessExit | None:
+def _read_ending(wait_status: int, status_fd: int) -> Exit | None:
     """How the job ended; None if it never started, because then bubblewrap recorded no exit code."""
     if b'"exit-code"' not in os.pread(status_fd, 4096, 0):
         return None
-    ending = read_wait_status(wait_status)
-    if 128 < ending.code <= 128 + 64:  # bubblewrap's way to pass on a signal
-        return ProcessExit(Status.SIGNAL, ending.code - 128)
-    return ending
+    return unwrap_signal(read_wait_status(wait_status))
 
 
 def _system_mounts(folders: Mapping[str, str]) -> Iterator[str]:

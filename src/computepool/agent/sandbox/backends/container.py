@@ -20,7 +20,7 @@ from computepool.agent.sandbox.backends.runsc import Missing, Runsc, ask
 from computepool.agent.sandbox.base import SandboxPolicy
 from computepool.agent.sandbox.interior import hidden_files
 from computepool.agent.sandbox.slots import Footprint
-from computepool.agent.sandbox.supervise import SlotProcess
+from computepool.agent.sandbox.supervise import Process
 from computepool.core.isolation import Level
 
 #: Where engines put it.
@@ -40,12 +40,10 @@ _READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-tr
 
 
 class ContainerSandbox(GvisorSandbox):
-    """Implements base.Sandbox."""
-
     level = Level.CONTAINER
     #: runc waits beside the job, with some ten threads.
     footprint = Footprint(pids=32, processes=3, memory_mb=32, limits_inside=True)
-    process = SlotProcess
+    process = Process
     not_started = 1  #: the job's own exit code may be the same, but then the log is empty
     doubtful = _SHELL_SAYS
     _ways = "rootless"
@@ -92,10 +90,10 @@ class ContainerSandbox(GvisorSandbox):
 
 @functools.lru_cache(maxsize=4)
 def _judge(path: str) -> Runsc | Missing:
-    said = ask(path, "--version")
-    if not said:
+    version = ask(path, "--version")
+    if not version:
         return Missing(f"{path} does not run", _FIX)
-    found = re.search(r"version (\d+)\.(\d+)\S*", said)
+    found = re.search(r"version (\d{1,9})\.(\d{1,9})\S*", version)
     if found is None or (int(found[1]), int(found[2])) < _OLDEST:
         return Missing(f"{path} is older than {'.'.join(map(str, _OLDEST))}", _FIX)
     return Runsc(path, found[0].removeprefix("version "))

@@ -95,13 +95,13 @@ def program(machine: str | None = None) -> bytes:
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in _instructions(arch))
 
 
-def oci(machine: str | None = None) -> dict[str, Any]:
+def oci() -> dict[str, Any]:
     """The same filter as an OCI configuration, which gVisor applies to the job's calls.
 
     gVisor always refuses with EPERM, whatever errno the configuration names. A call that only a tracer could let
     through fails with ENOSYS where there is none: that is what clone3 needs, and ptrace is refused.
     """
-    machine = machine or platform.machine()
+    machine = platform.machine()
     column = ARCHES[machine].column
     names = [name for name, numbers in DENIED.items() if numbers[column] is not None]
     rules: list[dict[str, Any]] = [

@@ -23,7 +23,7 @@ from typing import Any
 
 from computepool.agent.sandbox.base import SandboxError
 from computepool.agent.sandbox.runtime import manifest, tree
-from computepool.agent.sandbox.scratch import remove_tree
+from computepool.agent.sandbox.scratch import open_lock, remove_tree
 
 #: Where a job finds its Python.
 INSIDE = tree.PYTHON
@@ -86,8 +86,8 @@ class Runtime:
         Built if missing or changed. Safe against a second caller (by a lock) and against being
         killed half way (made aside, then renamed).
         """
-        for wanted in add:
-            tree.path_to_add(wanted)
+        for path in add:
+            tree.path_to_add(path)
         store = open_store(cache_dir)
         wish = RuntimeRecipe.of(extra, add)
         with contextlib.suppress(FileNotFoundError):
@@ -143,21 +143,15 @@ def load(store: Path, digest: str) -> Runtime | None:
 
 
 def _load(store: Path, digest: str) -> Runtime | None:
-    root, note = store / digest, store / f"{digest}.json"
+    root = store / digest
     try:
-        known = json.loads(note.read_bytes())
-        facts = json.loads((root / _FACTS).read_bytes())
-        stamp = manifest.stamp(root)
-        summary = manifest.RuntimeSummary(digest, known["files"], known["size"])
-        if known["stamp"] != stamp:
-            summary = manifest.summarise(root)
+        known = json.loads((store / f"{digest}.json").read_bytes())
+        if known["stamp"] == manifest.stamp(root):
+            return _runtime(root, manifest.RuntimeSummary(digest, known["files"], known["size"]))
+        summary = manifest.summarise(root)
+        return _record(root, summary) if summary.digest == digest else None
     except (OSError, ValueError, KeyError):
         return None
-    if summary.digest != digest:
-        return None
-    if known["stamp"] != stamp:
-        _write(note, {"stamp": stamp, "files": summary.files, "size": summary.size})
-    return _runtime(root, summary, facts)
 
 
 def load_chosen(store: Path, wish: RuntimeRecipe, digest: str) -> Runtime:
@@ -166,7 +160,7 @@ def load_chosen(store: Path, wish: RuntimeRecipe, digest: str) -> Runtime:
     found = load(store, digest)
     if found is None:
         raise SandboxError(f"the imported runtime {digest[:12]} is gone or was changed: {remedy}")
-    facts = json.loads((found.root / _FACTS).read_bytes())
+    facts = _facts(found.root)
     if wrong := [name for name, value in wish.facts.items() if facts.get(name) != value]:
         raise SandboxError(f"the imported runtime {digest[:12]} has another {', '.join(wrong)}: {remedy}")
     return found
@@ -179,10 +173,7 @@ def adopt(store: Path, building: Path) -> Runtime:
     root = store / summary.digest
     remove_tree(root)  # Only ever there if it was damaged.
     building.rename(root)
-    facts = json.loads((root / _FACTS).read_bytes())
-    note = {"stamp": manifest.stamp(root), "files": summary.files, "size": summary.size}
-    _write(store / f"{summary.digest}.json", note)
-    return _runtime(root, summary, facts)
+    return _record(root, summary)
 
 
 @contextlib.contextmanager
@@ -200,9 +191,8 @@ def building_folder(store: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def lock(store: Path) -> Iterator[None]:
-    fd = os.open(store / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = open_lock(store / ".lock", fcntl.LOCK_EX)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
         yield
     finally:
         os.close(fd)
@@ -212,9 +202,7 @@ def hold(store: Path, digest: str) -> None:
     """Prevent the removal of this tree while this process lives."""
     path = store / f"{digest}.lock"
     if path not in _held:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(fd, fcntl.LOCK_SH)
-        _held[path] = fd
+        _held[path] = open_lock(path, fcntl.LOCK_SH)
 
 
 def collect_garbage(store: Path) -> None:
@@ -225,22 +213,20 @@ def collect_garbage(store: Path) -> None:
     roots = [path for path in store.iterdir() if len(path.name) == 64 and path.is_dir()]
     for root in sorted(roots, key=lambda path: path.stat().st_mtime_ns, reverse=True):
         lock = store / f"{root.name}.lock"
-        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if kept > 0:
-                kept -= 1
-                continue
+            fd = open_lock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue
+        if kept > 0:
+            kept -= 1
+        else:
             remove_tree(root)
             (store / f"{root.name}.json").unlink(missing_ok=True)
             for wish in store.glob("*.wish"):
                 if root.name in wish.read_text():
                     wish.unlink()
             lock.unlink()
-        except BlockingIOError:
-            continue
-        finally:
-            os.close(fd)
+        os.close(fd)
 
 
 def _find_made(store: Path, wish: RuntimeRecipe) -> Runtime | None:
@@ -269,7 +255,20 @@ def _make(store: Path, wish: RuntimeRecipe, *, extra: Mapping[str, Path], add: S
     return runtime
 
 
-def _runtime(root: Path, summary: manifest.RuntimeSummary, facts: Mapping[str, Any]) -> Runtime:
+def _facts(root: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((root / _FACTS).read_bytes())
+    return found
+
+
+def _record(root: Path, summary: manifest.RuntimeSummary) -> Runtime:
+    """Write down the stamp by which the tree is recognised from now on."""
+    note = {"stamp": manifest.stamp(root), "files": summary.files, "size": summary.size}
+    _write(root.with_name(f"{summary.digest}.json"), note)
+    return _runtime(root, summary)
+
+
+def _runtime(root: Path, summary: manifest.RuntimeSummary) -> Runtime:
+    facts = _facts(root)
     return Runtime(
         root=root,
         digest=summary.digest,

@@ -114,8 +114,8 @@ class Tree:
             for name in _TERMINALS:
                 self._data(Path(folder, name[0], name), f"/usr/share/terminfo/{name[0]}/{name}")
         self._etc()
-        for wanted in add:
-            self._add(wanted)
+        for named in add:
+            self._add(named)
         _index_libraries(self._root, self._system_library)
 
     # ------------------------------------------------------------ Python
@@ -217,8 +217,8 @@ class Tree:
         if os.path.isfile(host) and inside not in self._placed:
             self._place(host, inside)
 
-    def _add(self, wanted: str) -> None:
-        host = path_to_add(wanted)
+    def _add(self, named: str) -> None:
+        host = path_to_add(named)
         files = [host] if host.is_file() else [path for path in sorted(host.rglob("*")) if path.is_file()]
         for path in files:
             self._file(path)
@@ -232,15 +232,15 @@ class Tree:
         self.sources[str(host)] = (info.st_size, info.st_mtime_ns)
 
 
-def path_to_add(wanted: str) -> Path:
+def path_to_add(named: str) -> Path:
     """The file or folder that the owner wants to add; a plain name is a program."""
-    path = Path(wanted) if "/" in wanted else _program(wanted)
+    path = Path(named) if "/" in named else _program(named)
     if path is None:
-        raise SandboxError(f"there is no program {wanted!r} here to add to the runtime")
+        raise SandboxError(f"there is no program {named!r} here to add to the runtime")
     merged = _merge(os.path.abspath(path))
     if not merged.startswith(_ADDABLE) or f"{merged}/".startswith(f"{PYTHON}/") or not path.exists():
         raise SandboxError(
-            f"{wanted} cannot be added to the runtime: name a program, or a file or folder below "
+            f"{named} cannot be added to the runtime: name a program, or a file or folder below "
             f"{' or '.join(_ADDABLE)} that exists"
         )
     return Path(os.path.abspath(path))

@@ -122,10 +122,10 @@ def privileges(*also: str) -> dict[str, str]:
     """Be more than nobody. `also`: facts that only a sandbox on the host's kernel shows."""
     with open("/proc/self/status") as status:
         facts = {name: value.strip() for name, _, value in (line.partition(":") for line in status)}
-    wanted = {"CapEff": "0000000000000000", "CapBnd": "0000000000000000", "Seccomp": "2"}
+    expected = {"CapEff": "0000000000000000", "CapBnd": "0000000000000000", "Seccomp": "2"}
     if "NoNewPrivs" in also:
-        wanted["NoNewPrivs"] = "1"
-    found = {name: facts.get(name, "?") for name, value in wanted.items() if facts.get(name) != value}
+        expected["NoNewPrivs"] = "1"
+    found = {name: facts.get(name, "?") for name, value in expected.items() if facts.get(name) != value}
     if "uid" in also and os.getuid() == 0:
         found["uid"] = "0"
     try:
@@ -195,17 +195,8 @@ def _fork() -> int:
 
 
 _ATTACKS: dict[str, Callable[..., dict[str, str]]] = {
-    "files": files,
-    "processes": processes,
-    "network": network,
-    "calls": calls,
-    "kernel": kernel,
-    "stay": stay,
-    "privileges": privileges,
-    "writes": writes,
-    "memory": memory,
-    "forks": forks,
-    "daemon": daemon,
+    attack.__name__: attack
+    for attack in (files, processes, network, calls, kernel, stay, privileges, writes, memory, forks, daemon)
 }
 
 

@@ -13,22 +13,24 @@ from pathlib import Path
 
 import psutil
 
+from computepool.agent.sandbox.slots import descendants
+
 #: How runsc calls the process with the user-space kernel and the one that opens files for it.
 _KERNEL, _GOFER = "runsc-sandbox", "runsc-gofer"
 #: The name of the file with the job's memory.
 _MEMORY_FILE = "/memfd:runsc-memory"
 _NAMESPACES = ("user", "net", "mnt", "ipc", "uts")
-_WANTED = {"NoNewPrivs": "1", "Seccomp": "2"}
+_EXPECTED = {"NoNewPrivs": "1", "Seccomp": "2"}
 
 
 def breaches(root: int) -> str:
     """Breaches of the processes below `root`, which runs one job at level gvisor; '' if none."""
-    kernels = [process for process in _below(root) if _name(process) == _KERNEL]
-    gofers = [process for process in _below(root) if _name(process) == _GOFER]
+    kernels = [process for process in descendants(root) if _name(process) == _KERNEL]
+    gofers = [process for process in descendants(root) if _name(process) == _GOFER]
     if len(kernels) != 1 or not gofers:
         return f"{len(kernels)} user-space kernels and {len(gofers)} gofers run"
     # The kernel's children carry the job's own instructions.
-    carriers = _below(kernels[0].pid)
+    carriers = descendants(kernels[0].pid)
     if not carriers:
         return "no process runs the job"
     found = [_breach(process.pid) for process in (*kernels, *gofers, *carriers)]
@@ -37,7 +39,7 @@ def breaches(root: int) -> str:
 
 def container_breaches(root: int) -> str:
     """The same for a job at level container: all below `root` except runc, which waits outside."""
-    inside = [process for process in _below(root) if os.path.basename(_name(process)) != "runc"]
+    inside = [process for process in descendants(root) if os.path.basename(_name(process)) != "runc"]
     if not inside:
         return "no process runs the job"
     return "; ".join(sorted({text for process in inside if (text := _breach(process.pid))}))
@@ -45,7 +47,7 @@ def container_breaches(root: int) -> str:
 
 def left_over(root: int) -> bool:
     """True if any part of a user-space kernel still runs below `root`."""
-    return any(_name(process) in (_KERNEL, _GOFER) for process in _below(root))
+    return any(_name(process) in (_KERNEL, _GOFER) for process in descendants(root))
 
 
 def memory_bytes(processes: Iterable[psutil.Process]) -> int:
@@ -76,20 +78,13 @@ def _breach(pid: int) -> str:
         }
         if "0" in facts["Uid"]:
             return "a process runs as root"
-        for name, wanted in _WANTED.items():
-            if facts[name] != [wanted]:
+        for name, expected in _EXPECTED.items():
+            if facts[name] != [expected]:
                 return f"a process has {name} {facts[name][0]}"
         for name in _NAMESPACES:
             if os.stat(f"/proc/{pid}/ns/{name}").st_ino == os.stat(f"/proc/self/ns/{name}").st_ino:
                 return f"a process is in the host's {name} namespace"
     return ""
-
-
-def _below(root: int) -> list[psutil.Process]:
-    try:
-        return psutil.Process(root).children(recursive=True)
-    except psutil.Error:
-        return []
 
 
 def _name(process: psutil.Process) -> str:

@@ -5,38 +5,46 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from computepool.agent.sandbox.base import Limits, Probe, Sandbox, SandboxError, SandboxPolicy
+from computepool.agent.sandbox.base import Limits, Probe, SandboxError, SandboxPolicy
+from computepool.agent.sandbox.sandbox import Sandbox
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree
 
 _LIMITS = Limits(memory_mb=64, pids=8, wall_s=10, disk_mb=64)
-
-
 #: What bubblewrap and runsc say where the system gives ordinary users no user namespaces.
 _NO_NAMESPACES = ("uid map", "Creating new namespace", "No permissions to create", "fork/exec /proc/self/exe")
 
 
-def run_true(sandbox: Sandbox, scratch: Path, *, found: str) -> Probe:
-    """Run `true` in `sandbox`. `found`: the reason to report on success."""
-    workdir = make_workdir(scratch, f"probe-{os.getpid()}-{id(sandbox):x}")
+def failure(
+    sandbox: Sandbox, argv: Sequence[str], *, workdir: Path, limits: Limits, policy: SandboxPolicy
+) -> str:
+    """Run a program of the agent's own in the sandbox. Returns why it failed; empty if it succeeded."""
     try:
         with tempfile.TemporaryFile() as errors:
             process = sandbox.spawn(
-                ["/bin/true"], workdir=workdir, limits=_LIMITS, policy=SandboxPolicy(), stderr=errors.fileno()
+                argv, workdir=workdir, limits=limits, policy=policy, stderr=errors.fileno()
             )
             with contextlib.closing(process):
-                ended = process.wait(_LIMITS.wall_s + 5)
-            if ended is not None and ended.ok:
-                return Probe(ok=True, reason=found)
+                ended = process.wait(limits.wall_s + 5)
+            if ended is None:
+                return "it did not end"
             errors.seek(0)
-            said = errors.read(2000).decode(errors="replace").strip()
-            reason = said or (ended.detail or f"{ended.status} {ended.code}" if ended else "did not end")
-            return Probe(ok=False, reason=reason, fix=explain(reason))
+            stderr = errors.read(2000).decode(errors="replace").strip()
+            return "" if ended.ok else stderr or ended.detail or f"{ended.status} {ended.code}"
     except SandboxError as error:
-        return Probe(ok=False, reason=str(error), fix=explain(str(error)))
+        return str(error)
+
+
+def run_true(sandbox: Sandbox, *, found: str) -> Probe:
+    """Run `true` in `sandbox`. `found`: the reason to report on success."""
+    workdir = make_workdir(sandbox.config.cache_dir, f"probe-{os.getpid()}-{id(sandbox):x}")
+    try:
+        reason = failure(sandbox, ["/bin/true"], workdir=workdir, limits=_LIMITS, policy=SandboxPolicy())
     finally:
         remove_tree(workdir)
+    return Probe(ok=False, reason=reason, fix=explain(reason)) if reason else Probe(ok=True, reason=found)
 
 
 def explain(reason: str) -> str:

@@ -26,17 +26,17 @@ from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
 from computepool.agent.sandbox.backends.container import ContainerSandbox
 from computepool.agent.sandbox.backends.gvisor import GvisorSandbox
 from computepool.agent.sandbox.backends.process import ProcessSandbox
-from computepool.agent.sandbox.base import Limits, Process, Sandbox, SandboxError, SandboxPolicy, Status
+from computepool.agent.sandbox.base import Limits, SandboxError, SandboxPolicy, Status
 from computepool.agent.sandbox.runtime.runtime import Runtime
+from computepool.agent.sandbox.sandbox import Sandbox
 from computepool.agent.sandbox.scratch import make_workdir, remove_tree, stage
 from computepool.agent.sandbox.selftest import attacks, isolation_evidence
 from computepool.agent.sandbox.selftest.probing import explain
 from computepool.agent.sandbox.slots import NPROC_STEP, SandboxConfig
 from computepool.core.isolation import Level
 
-Backend = type[ProcessSandbox] | type[BubblewrapSandbox] | type[ContainerSandbox] | type[GvisorSandbox]
 #: Weakest first.
-BACKENDS: tuple[Backend, ...] = (ProcessSandbox, BubblewrapSandbox, ContainerSandbox, GvisorSandbox)
+BACKENDS: tuple[type[Sandbox], ...] = (ProcessSandbox, BubblewrapSandbox, ContainerSandbox, GvisorSandbox)
 
 _LIMITS = Limits(memory_mb=64, pids=16, cpus=0, wall_s=10, disk_mb=64, tmp_mb=8)
 _WAIT_S = 15.0
@@ -70,7 +70,7 @@ def level_report(level: Level, config: SandboxConfig) -> LevelReport:
     return next(report(backend, config) for backend in BACKENDS if backend.level is level)
 
 
-def report(backend: Backend, config: SandboxConfig) -> LevelReport:
+def report(backend: type[Sandbox], config: SandboxConfig) -> LevelReport:
     """Probe one backend and attack it."""
     level = backend.level
     try:
@@ -98,19 +98,19 @@ def report(backend: Backend, config: SandboxConfig) -> LevelReport:
 
 def _attack_twice(sandbox: Sandbox, config: SandboxConfig) -> dict[str, str]:
     """Repeat attacks that did not finish on a busy machine. What an attack achieved stands."""
-    first = _attack(sandbox, config, limits_kind=sandbox.limits_kind)
+    first = _attack(sandbox, config)
     if not any(text.startswith(_UNTRIED) for text in first.values()):
         return first
-    again = _attack(sandbox, config, limits_kind=sandbox.limits_kind)
+    again = _attack(sandbox, config)
     return again | {name: text for name, text in first.items() if text and not text.startswith(_UNTRIED)}
 
 
-def _attack(sandbox: Sandbox, config: SandboxConfig, *, limits_kind: str) -> dict[str, str]:
+def _attack(sandbox: Sandbox, config: SandboxConfig) -> dict[str, str]:
     """Run all attacks that the level must withstand, in parallel; attack -> what it achieved."""
     scratch = config.cache_dir
     with contextlib.ExitStack() as cleanup:
         canaries = _Canaries(cleanup, scratch)
-        coarse = limits_kind == "rlimit" and os.geteuid() != 0
+        coarse = sandbox.limits_kind == "rlimit" and os.geteuid() != 0
         plans: list[dict[str, list[Any]]] = [
             {"memory": [_LIMITS.memory_mb]},
             {"forks": [_LIMITS.pids + (2 * NPROC_STEP if coarse else 0)]},
@@ -175,7 +175,7 @@ class AttackJob:
         with stage(workdir, "attacks.py") as script:
             script.write(Path(attacks.__file__).read_bytes())
         self._output = cleanup.enter_context(_temporary_file())
-        self._process: Process = sandbox.spawn(
+        self._process = sandbox.spawn(
             ["python3", "-I", "attacks.py", json.dumps(plan)],
             workdir=workdir,
             limits=_LIMITS,
@@ -206,11 +206,11 @@ class AttackJob:
         if ended.status is Status.OOM and "memory" in self._plan:
             return {"memory": ""}
         self._output.seek(0)
-        said = self._output.read(8192).decode(errors="replace").strip()
+        output = self._output.read(8192).decode(errors="replace").strip()
         try:
-            found = json.loads(said.splitlines()[-1])
+            found = json.loads(output.splitlines()[-1])
         except (ValueError, IndexError):
-            return dict.fromkeys(self._plan, f"{_UNTRIED}: {ended.status} {ended.code} {said[-200:]}")
+            return dict.fromkeys(self._plan, f"{_UNTRIED}: {ended.status} {ended.code} {output[-200:]}")
         return {name: json.dumps(found[name]) if found[name] else "" for name in self._plan}
 
 

@@ -138,12 +138,12 @@ class DiskUpload:
         self._fd = fd
 
     def begin(self, offset: int) -> None:
-        with self._locked():
+        with self._lock():
             check_offset(os.fstat(self._fd).st_size, offset)
         self._offset = offset
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         """Held for a moment, not for a request: a connection that hangs must not keep its successor waiting."""
         with self._one, _space():
             if self._fd < 0:
@@ -151,13 +151,13 @@ class DiskUpload:
             fcntl.flock(self._fd, fcntl.LOCK_EX)
             try:
                 if not self._part.exists():  # its name is its own: nothing else can be there
-                    raise _gone()
+                    raise _gone_error()
                 yield
             finally:
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def append(self, data: bytes | bytearray) -> int:
-        with self._locked():
+        with self._lock():
             check_offset(os.fstat(self._fd).st_size, self._offset)
             left = memoryview(data)
             try:
@@ -178,7 +178,7 @@ class DiskUpload:
         self._hashes.put(self._part.name, hasher, done)
 
     def finish(self, size: int) -> str:
-        with self._locked():
+        with self._lock():
             length = os.fstat(self._fd).st_size
             actual = self._digest(length)
             digest, _, nonce = self._part.name.partition(".")
@@ -228,11 +228,11 @@ def _go_on(part: Path) -> tuple[Path, int]:
     try:
         return part, os.open(part, _APPENDING)
     except FileNotFoundError:
-        raise _gone() from None
+        raise _gone_error() from None
 
 
-def _gone() -> Conflict:
-    return Conflict("The upload was finished or dropped meanwhile; ask how far it is.", field="offset")
+def _gone_error() -> Conflict:
+    return Conflict("The upload was finished or dropped concurrently; check its state.", field="offset")
 
 
 @contextmanager

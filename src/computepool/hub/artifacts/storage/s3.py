@@ -68,11 +68,11 @@ class S3Blobs:
         self._bucket, self._prefix, self.part_bytes = service.bucket, service.prefix, service.part_bytes
         self.hashes = RunningHashes()
         try:
-            self._client = self._connected(service)
+            self._client = self._connect(service)
         except (BotoCoreError, ValueError) as error:  # the endpoint is no address, or the region is not known
             raise Unavailable(f"The artifact store cannot be used: {error}") from error
 
-    def _connected(self, service: Service) -> Any:
+    def _connect(self, service: Service) -> Any:
         return boto3.client(
             "s3",
             endpoint_url=service.endpoint or None,
@@ -189,8 +189,8 @@ class S3Blobs:
             return S3Reading(None)
         with _speaking():
             try:
-                wanted = f"bytes={start}-{start + length - 1}"
-                found = self._client.get_object(Bucket=self._bucket, Key=self._place_key(place), Range=wanted)
+                span = f"bytes={start}-{start + length - 1}"
+                found = self._client.get_object(Bucket=self._bucket, Key=self._place_key(place), Range=span)
             except ClientError as error:
                 if _is_missing(error):
                     raise FileNotFoundError(place) from error
@@ -232,7 +232,9 @@ class S3Blobs:
         with _speaking():
             data = self._get(key)
         if data is None:
-            raise Conflict("The upload was finished or dropped meanwhile; ask how far it is.", field="offset")
+            raise Conflict(
+                "The upload was finished or dropped concurrently; check its state.", field="offset"
+            )
         return data
 
     def put(self, key: str, data: bytes | bytearray) -> None:
@@ -295,7 +297,7 @@ class S3Upload:
         if len(self._chain) >= PIECES_MAX:
             self._blobs.drop_upload(self._digest, self._owner)
             raise BadRequest(
-                "This upload came in too many small pieces and was dropped; begin again.", field="size"
+                "The upload came in too many small pieces and was dropped; start again.", field="size"
             )
         name = f"{offset:016x}-{len(data):x}-{secrets.token_hex(8)}"
         self._blobs.put(self._folder + name, data)
@@ -319,7 +321,7 @@ class S3Upload:
         if self._blobs.size(place) != size:
             self._blobs.erase(place)
             raise Unavailable(
-                "The artifact store did not keep all of the artifact; try again.", retry_after_s=_RETRY_S
+                "The artifact store did not store all of the artifact; try again.", retry_after_s=_RETRY_S
             )
         self._blobs.drop_upload(self._digest, self._owner)
         return place
@@ -386,6 +388,4 @@ def _speaking() -> Iterator[None]:
     try:
         yield
     except (BotoCoreError, ClientError) as error:
-        raise Unavailable(
-            f"The artifact store does not answer as it should: {error}", retry_after_s=_RETRY_S
-        ) from error
+        raise Unavailable(f"The artifact store failed: {error}", retry_after_s=_RETRY_S) from error

@@ -105,7 +105,19 @@ class Api(FastAPI):
         components["schemas"] = dict(sorted(schemas.items()))
         for policy in policies(self.routes):
             if policy.documented:
-                _describe(document["paths"][policy.path][policy.method.lower()], policy)
+                operation = document["paths"][policy.path][policy.method.lower()]
+                _name(operation)
+                _describe(operation, policy)
+                _show(operation)
+
+
+def _name(operation: dict[str, Any]) -> None:
+    """The first line of a route's docstring is its summary."""
+    summary, _, more = operation["description"].partition("\n")
+    operation["summary"] = summary.removesuffix(".")
+    operation["description"] = " ".join(more.split())
+    if not more:
+        del operation["description"]
 
 
 def _describe(operation: dict[str, Any], policy: RoutePolicy) -> None:
@@ -120,6 +132,13 @@ def _describe(operation: dict[str, Any], policy: RoutePolicy) -> None:
         for response in responses.values():
             response.pop("content", None)
     operation["responses"] = dict(sorted(responses.items()))
+
+
+def _show(operation: dict[str, Any]) -> None:
+    """Examples of what to send, unless the route has its own."""
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json")
+    if body is not None and "examples" not in body:
+        body["examples"] = examples.REQUESTS[body["schema"]["$ref"].rpartition("/")[2]]
 
 
 def _general(operation: dict[str, Any], policy: RoutePolicy) -> set[int]:

@@ -21,87 +21,6 @@ def _one(summary: str, value: Example, **more: Example) -> Examples:
     return found | {name: {"summary": name.replace("_", " "), "value": other} for name, other in more.items()}
 
 
-SUBMIT: Examples = {
-    "command": {
-        "summary": "A command",
-        "value": {
-            "spec": {
-                "kind": "command",
-                "name": "disk use",
-                "argv": ["du", "-sh", "."],
-                "needs": {"cores": 1, "ram_mb": 512},
-                "timeout_s": 60,
-            }
-        },
-    },
-    "script": {
-        "summary": "A script on a GPU, tried again twice",
-        "value": {
-            "spec": {
-                "kind": "script",
-                "name": "train.py",
-                "source": "#!/usr/bin/env python3\nprint('training')\n",
-                "argv": ["--epochs", "3"],
-                "env": {"SEED": "7"},
-                "needs": {"cores": 4, "ram_mb": 8192, "gpus": 1, "vram_mb": 16384, "regions": ["eu"]},
-            },
-            "retries": 2,
-            "priority": 10,
-        },
-    },
-    "function": {
-        "summary": "One Python function, three calls; the payloads are encoded arguments",
-        "value": {
-            "spec": {
-                "kind": "function",
-                "name": "square",
-                "function": "gAWVEQAAAAAAAACMBm1hdGguY5SMBHNxcnSUk5Qu",
-                "needs": {"cores": 1, "python": "3.11"},
-            },
-            "items": [
-                {"key": "2", "payload": "W1syXSx7fV0="},
-                {"key": "3", "payload": "W1szXSx7fV0="},
-                {"key": "4", "payload": "W1s0XSx7fV0="},
-            ],
-        },
-    },
-}
-
-AGAIN = _one("For what the first one might cost", {}, at_todays_prices={"terms": "today"})
-PREVIEW = _one("Who has a GPU with 16 GB?", {"needs": {"gpus": 1, "vram_mb": 16384}, "limit": 20})
-GROUP = _one("A group to submit jobs into", {"name": "sweep 7", "kind": "map"})
-REGISTER_KEYS = _one(
-    "Two keys the group waits for", {"keys": [{"key": "seed-1", "meta": {"seed": 1}}, {"key": "seed-2"}]}
-)
-KEY_REPORTS = _one(
-    "How two of them ended",
-    {
-        "reports": [
-            {"key": "seed-1", "outcome": "succeeded", "result": "0.93"},
-            {"key": "seed-2", "outcome": "failed", "error": "it could not be created"},
-        ]
-    },
-)
-RETURN_HOME: Examples = {
-    "to the home it has": {"summary": "Ask for it, or ask again", "value": {"wanted": True}},
-    "not any more": {"summary": "Call it off", "value": {"wanted": False}},
-}
-HOME_TROUBLE = _one(
-    "The disk is full", {"round": 1, "reason": "it needs 12 GB, and 3 GB are free in /var/lib/computepool"}
-)
-ARRIVAL = _one(
-    "A result and its file",
-    {
-        "round": 1,
-        "items": 1,
-        "files": 1,
-        "bytes": 4,
-        "folder": f"home/sweep-7-{_GROUP}",
-        "manifest": _DIGEST,
-        "digests": [_DIGEST],
-    },
-)
-
 PROFILE: Example = {
     "name": "attic-pc",
     "cores": 8,
@@ -113,26 +32,6 @@ PROFILE: Example = {
     "python": "3.11",
     "isolation": "namespace",
 }
-REGISTER = _one(
-    "A new node shows its code, its public key, and that it holds the private half",
-    {
-        "code": "9d1f0c3a5b7e42868a1d3c5f7e9b0a24",
-        "public_key": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo",
-        "proof": "5VZDAMNgrHKQhuLMgG6CioSHfx645dl02HPgZSJJAVVfuIIVkKM7rMYeOXAc-bRr0lvyJqvCn_SJb1_bVXvnCw",
-        "protocol": 1,
-        "profile": PROFILE,
-    },
-)
-NEXT = _one(
-    "The first poll of an agent brings its profile",
-    {"boot_id": "b7d2f1c4", "holding": [], "wait_ms": 10000, "profile": PROFILE},
-    while_running={
-        "boot_id": "b7d2f1c4",
-        "holding": [f"{_JOB}-1"],
-        "running": [{"attempt_id": f"{_JOB}-1", "progress": 0.25}],
-        "wait_ms": 10000,
-    },
-)
 HEARTBEAT = _one(
     "An attempt has started",
     {
@@ -142,144 +41,256 @@ HEARTBEAT = _one(
         "claim": False,
     },
 )
-COMPLETE = _one(
-    "An attempt that succeeded, with one output",
-    {
-        "reports": [
-            {
-                "attempt_id": f"{_JOB}-1",
-                "outcome": "succeeded",
-                "reason": "completed",
-                "exit_code": 0,
-                "outputs": [{"name": "model.bin", "digest": _DIGEST, "size": 4}],
-                "ran_ms": 5210,
-                "usage": {"wall_ms": 5210, "cpu_ms": 19870, "peak_rss_mb": 811},
-            }
-        ],
-        "signature": "A" * 86,
-    },
-    failed={
-        "reports": [
-            {
-                "attempt_id": f"{_JOB}-1",
-                "outcome": "failed",
-                "reason": "exit_nonzero",
-                "exit_code": 3,
-                "error": "ValueError: no such dataset",
-            }
-        ],
-        "signature": "A" * 86,
-    },
-)
-CHECKPOINT = _one(
-    "Two fifths are done, and one file says how to go on",
-    {
-        "attempt_id": f"{_JOB}-1",
-        "seq": 3,
-        "files": [{"name": "state.json", "digest": _DIGEST, "size": 4}],
-        "progress": 0.4,
-        "ran_ms": 120_000,
-        "signature": "A" * 86,
-    },
-)
-CHILDREN = _one(
-    "A running job submits one more, which ends with it",
-    {"seq": 1, "request": {"spec": {"kind": "command", "name": "hello", "argv": ["/bin/echo", "hello"]}}},
-)
-CHILD_GROUP = _one("A group for what it submits", {"seq": 1, "name": "parts"})
-MESSAGE = _one("A value, encoded as results are", {"seq": 1, "value": '{"loss":0.25}'})
-HARDWARE = _one(
-    "A node with one card that can be measured",
-    {
-        "id": "8c1d9e0f2a3b4c5d6e7f8091",
-        "cpu": 980,
-        "memory_mb_s": 9100,
-        "disk_mb_s": 420,
-        "net_mb_s": 55,
-        "rtt_us": 18000,
-        "gflops": [148000],
-        "signature": "A" * 86,
-    },
-)
-LOGS = _one(
-    "A line of a running attempt",
-    {"chunks": [{"attempt_id": f"{_JOB}-1", "stream": "stdout", "text": "epoch 1 of 3\n"}]},
-)
-ENROL_CODE = _one("For one machine", {}, for_the_hosts_of_a_mesh={"hosts": 10, "life_s": 3600})
-REVIEW = _one("Broken memory", {"note": "its memory was broken, and is replaced"})
-NODE_STATE = _one("Take no new work", {"state": "paused"}, finish_and_leave={"state": "draining"})
-ACCOUNT = _one(
-    "Somebody who submits jobs and lends machines", {"name": "ada", "roles": ["submitter", "provider"]}
-)
-QUOTAS = _one(
-    "At most 100 unfinished jobs, 250 credits a day, and 10 GB of files that are kept for a week",
-    {
-        "jobs_open_max": 100,
-        "spend_per_day_max": 250_000_000,
-        "artifact_bytes_max": 10_000_000_000,
-        "artifact_keep_s": 604800,
-    },
-)
-KEEP = _one("For a year", {"for_s": 31536000}, until_it_is_released={"for_s": None})
-KEY = _one(
-    "A key for a month",
-    {"name": "laptop", "expires_in_s": 2592000},
-    that_may_only_submit={"name": "ci", "scopes": ["submit"], "expires_in_s": 2592000},
-)
-REKEY = _one(
-    "A new key, signed by the old one",
-    {
-        "public_key": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo",
-        "proof": "A" * 86,
-        "endorsement": "A" * 86,
-    },
-)
-ROLES = _one("An administrator who also submits", {"roles": ["admin", "submitter"]})
-REFUSAL = _one("With a reason", {"reason": "Nobody paid this in."})
-KEY_ROTATE = _one("The old one works for another day", {"overlap_s": 86400})
-SIGN_IN = _one(
-    "The code of a sign-in link, for a key", {"code": "9d1f0c3a5b7e42868a1d3c5f7e9b0a24", "name": "laptop"}
-)
-WEBHOOK = _one("When groups are complete, or home", {"url": "https://example.org/computepool"})
-PAYOUT = _one(
-    "500 credits to a UPI id",
-    {"amount": 500_000_000, "upi": "asha@okaxis"},
-    to_a_bank_account={
-        "amount": 12_345_670_000,
-        "bank": {"account_number": "50100123456789", "ifsc": "HDFC0000123", "name": "Asha Rao"},
-    },
-)
-PAYOUT_REJECT = _one("Back to its owner", {"reason": "The account holder is somebody else."})
-PAYOUT_PAID = _one("With the bank's number for the transfer", {"reference": "HDFCN52026111500000001"})
-PAYOUT_FAILED = _one("It came back", {"reason": "The account is closed."})
 
-TOP_UP = _one(
-    "500 credits, paid in by bank transfer",
-    {"account": "admin", "amount": 500_000_000, "source": "bank", "note": "UTR 4312 of 12 May"},
-    a_gift={"account": "admin", "amount": 25_000_000, "note": "for the bug report"},
-)
-QUOTE = _one(
-    "Ten jobs on a card with 16 GB, two hours each at most",
-    {"needs": {"gpus": 1, "vram_mb": 16384}, "timeout_s": 7200, "items": 10, "name": "train.py"},
-    within_a_budget={"needs": {"cores": 4}, "items": 100, "max_price": 40_000_000, "budget": 250_000_000},
-)
-PRICES = _one(
-    "Cheaper in India; everything else as in version 1",
-    {
-        "based_on": 1,
-        "base": 10_000_000,
-        "tiers": {"cpu": 80, "gpu": 100, "rtx-3060": 200, "rtx-4090": 300},
-        "regions": {"in": 65, "eu": 95, "us": 100, "uk": 100},
-        "fee_ppm": 200_000,
-        "spot_range": 4,
-        "payout_min": 500_000_000,
+
+#: By the name of the request's schema.
+REQUESTS: dict[str, Examples] = {
+    "SubmitRequest": {
+        "command": {
+            "summary": "A command",
+            "value": {
+                "spec": {
+                    "kind": "command",
+                    "name": "disk use",
+                    "argv": ["du", "-sh", "."],
+                    "needs": {"cores": 1, "ram_mb": 512},
+                    "timeout_s": 60,
+                }
+            },
+        },
+        "script": {
+            "summary": "A script on a GPU, tried again twice",
+            "value": {
+                "spec": {
+                    "kind": "script",
+                    "name": "train.py",
+                    "source": "#!/usr/bin/env python3\nprint('training')\n",
+                    "argv": ["--epochs", "3"],
+                    "env": {"SEED": "7"},
+                    "needs": {"cores": 4, "ram_mb": 8192, "gpus": 1, "vram_mb": 16384, "regions": ["eu"]},
+                },
+                "retries": 2,
+                "priority": 10,
+            },
+        },
+        "function": {
+            "summary": "One Python function, three calls; the payloads are encoded arguments",
+            "value": {
+                "spec": {
+                    "kind": "function",
+                    "name": "square",
+                    "function": "gAWVEQAAAAAAAACMBm1hdGguY5SMBHNxcnSUk5Qu",
+                    "needs": {"cores": 1, "python": "3.11"},
+                },
+                "items": [
+                    {"key": "2", "payload": "W1syXSx7fV0="},
+                    {"key": "3", "payload": "W1szXSx7fV0="},
+                    {"key": "4", "payload": "W1s0XSx7fV0="},
+                ],
+            },
+        },
     },
-)
-NODE_RULES = _one(
-    "No network, no jobs labelled 'render', an hour at most",
-    {"network": False, "deny_labels": ["render"], "minutes_max": 60, "disk_mb_max": 10_000},
-)
-FLOOR = _one("At least 6.50 credits for a unit-hour, after the fee", {"floor": 6_500_000})
+    "ResubmitRequest": _one("For what the first one might cost", {}, at_todays_prices={"terms": "today"}),
+    "PreviewRequest": _one(
+        "Who has a GPU with 16 GB?", {"needs": {"gpus": 1, "vram_mb": 16384}, "limit": 20}
+    ),
+    "GroupRequest": _one("A group to submit jobs into", {"name": "sweep 7", "kind": "map"}),
+    "RegisterKeysRequest": _one(
+        "Two keys the group waits for", {"keys": [{"key": "seed-1", "meta": {"seed": 1}}, {"key": "seed-2"}]}
+    ),
+    "KeyReportsRequest": _one(
+        "How two of them ended",
+        {
+            "reports": [
+                {"key": "seed-1", "outcome": "succeeded", "result": "0.93"},
+                {"key": "seed-2", "outcome": "failed", "error": "it could not be created"},
+            ]
+        },
+    ),
+    "ReturnHomeRequest": {
+        "to the home it has": {
+            "summary": "Request delivery, or request it again",
+            "value": {"enabled": True},
+        },
+        "cancel": {"summary": "Cancel delivery", "value": {"enabled": False}},
+    },
+    "DeliveryProblem": _one(
+        "The disk is full",
+        {"round": 1, "reason": "it needs 12 GB, and 3 GB are free in /var/lib/computepool"},
+    ),
+    "ArrivalRequest": _one(
+        "A result and its file",
+        {
+            "round": 1,
+            "items": 1,
+            "files": 1,
+            "bytes": 4,
+            "folder": f"home/sweep-7-{_GROUP}",
+            "manifest": _DIGEST,
+            "digests": [_DIGEST],
+        },
+    ),
+    "RegisterRequest": _one(
+        "A new node shows its code, its public key, and that it holds the private half",
+        {
+            "code": "9d1f0c3a5b7e42868a1d3c5f7e9b0a24",
+            "public_key": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo",
+            "proof": "5VZDAMNgrHKQhuLMgG6CioSHfx645dl02HPgZSJJAVVfuIIVkKM7rMYeOXAc-bRr0lvyJqvCn_SJb1_bVXvnCw",
+            "protocol": 1,
+            "profile": PROFILE,
+        },
+    ),
+    "NextRequest": _one(
+        "The first poll of an agent brings its profile",
+        {"boot_id": "b7d2f1c4", "holding": [], "wait_ms": 10000, "profile": PROFILE},
+        while_running={
+            "boot_id": "b7d2f1c4",
+            "holding": [f"{_JOB}-1"],
+            "running": [{"attempt_id": f"{_JOB}-1", "progress": 0.25}],
+            "wait_ms": 10000,
+        },
+    ),
+    "CompleteRequest": _one(
+        "An attempt that succeeded, with one output",
+        {
+            "reports": [
+                {
+                    "attempt_id": f"{_JOB}-1",
+                    "outcome": "succeeded",
+                    "reason": "completed",
+                    "exit_code": 0,
+                    "outputs": [{"name": "model.bin", "digest": _DIGEST, "size": 4}],
+                    "ran_ms": 5210,
+                    "usage": {"wall_ms": 5210, "cpu_ms": 19870, "peak_rss_mb": 811},
+                }
+            ],
+            "signature": "A" * 86,
+        },
+        failed={
+            "reports": [
+                {
+                    "attempt_id": f"{_JOB}-1",
+                    "outcome": "failed",
+                    "reason": "exit_nonzero",
+                    "exit_code": 3,
+                    "error": "ValueError: no such dataset",
+                }
+            ],
+            "signature": "A" * 86,
+        },
+    ),
+    "CheckpointReport": _one(
+        "Two fifths are done, and one file says how to go on",
+        {
+            "attempt_id": f"{_JOB}-1",
+            "seq": 3,
+            "files": [{"name": "state.json", "digest": _DIGEST, "size": 4}],
+            "progress": 0.4,
+            "ran_ms": 120_000,
+            "signature": "A" * 86,
+        },
+    ),
+    "ChildrenRequest": _one(
+        "A running job submits one more, which ends with it",
+        {"seq": 1, "request": {"spec": {"kind": "command", "name": "hello", "argv": ["/bin/echo", "hello"]}}},
+    ),
+    "ChildGroupRequest": _one("A group for what it submits", {"seq": 1, "name": "parts"}),
+    "MessageRequest": _one("A value, encoded as results are", {"seq": 1, "value": '{"loss":0.25}'}),
+    "HardwareReport": _one(
+        "A node with one card that can be measured",
+        {
+            "id": "8c1d9e0f2a3b4c5d6e7f8091",
+            "cpu": 980,
+            "memory_mb_s": 9100,
+            "disk_mb_s": 420,
+            "net_mb_s": 55,
+            "rtt_us": 18000,
+            "gflops": [148000],
+            "signature": "A" * 86,
+        },
+    ),
+    "LogsRequest": _one(
+        "A line of a running attempt",
+        {"chunks": [{"attempt_id": f"{_JOB}-1", "stream": "stdout", "text": "epoch 1 of 3\n"}]},
+    ),
+    "EnrolCodeRequest": _one(
+        "For one machine", {}, for_the_hosts_of_a_mesh={"hosts": 10, "lifetime_s": 3600}
+    ),
+    "ReviewRequest": _one("Broken memory", {"note": "its memory was broken, and is replaced"}),
+    "NodeStateRequest": _one("Take no new work", {"state": "paused"}, finish_and_leave={"state": "draining"}),
+    "AccountRequest": _one(
+        "Somebody who submits jobs and lends machines", {"name": "ada", "roles": ["submitter", "provider"]}
+    ),
+    "QuotaRequest": _one(
+        "At most 100 unfinished jobs, 250 credits a day, and 10 GB of files that are kept for a week",
+        {
+            "jobs_open_max": 100,
+            "spend_per_day_max": 250_000_000,
+            "artifact_bytes_max": 10_000_000_000,
+            "artifact_keep_s": 604800,
+        },
+    ),
+    "KeepRequest": _one("For a year", {"duration_s": 31536000}, until_it_is_released={}),
+    "KeyRequest": _one(
+        "A key for a month",
+        {"name": "laptop", "expires_in_s": 2592000},
+        that_may_only_submit={"name": "ci", "scopes": ["submit"], "expires_in_s": 2592000},
+    ),
+    "RekeyRequest": _one(
+        "A new key, signed by the old one",
+        {
+            "public_key": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo",
+            "proof": "A" * 86,
+            "endorsement": "A" * 86,
+        },
+    ),
+    "RolesRequest": _one("An administrator who also submits", {"roles": ["admin", "submitter"]}),
+    "RefusalRequest": _one("With a reason", {"reason": "Nobody paid this in."}),
+    "KeyRotateRequest": _one("The old one works for another day", {"overlap_s": 86400}),
+    "SignInRequest": _one(
+        "The code of a sign-in link, for a key",
+        {"code": "9d1f0c3a5b7e42868a1d3c5f7e9b0a24", "name": "laptop"},
+    ),
+    "WebhookRequest": _one("When groups are complete, or home", {"url": "https://example.org/computepool"}),
+    "PayoutRequest": _one(
+        "500 credits to a UPI id",
+        {"amount": 500_000_000, "upi": "asha@okaxis"},
+        to_a_bank_account={
+            "amount": 12_345_670_000,
+            "bank": {"account_number": "50100123456789", "ifsc": "HDFC0000123", "name": "Asha Rao"},
+        },
+    ),
+    "RejectRequest": _one("Back to its owner", {"reason": "The account holder is somebody else."}),
+    "PaidRequest": _one("With the bank's number for the transfer", {"reference": "HDFCN52026111500000001"}),
+    "FailedRequest": _one("It came back", {"reason": "The account is closed."}),
+    "TopUpRequest": _one(
+        "500 credits, paid in by bank transfer",
+        {"account": "admin", "amount": 500_000_000, "source": "bank", "note": "UTR 4312 of 12 May"},
+        a_gift={"account": "admin", "amount": 25_000_000, "note": "for the bug report"},
+    ),
+    "QuoteRequest": _one(
+        "Ten jobs on a card with 16 GB, two hours each at most",
+        {"needs": {"gpus": 1, "vram_mb": 16384}, "timeout_s": 7200, "items": 10, "name": "train.py"},
+        within_a_budget={"needs": {"cores": 4}, "items": 100, "max_price": 40_000_000, "budget": 250_000_000},
+    ),
+    "PricesRequest": _one(
+        "Cheaper in India; everything else as in version 1",
+        {
+            "based_on": 1,
+            "base": 10_000_000,
+            "tiers": {"cpu": 80, "gpu": 100, "rtx-3060": 200, "rtx-4090": 300},
+            "regions": {"in": 65, "eu": 95, "us": 100, "uk": 100},
+            "fee_ppm": 200_000,
+            "spot_range": 4,
+            "payout_min": 500_000_000,
+        },
+    ),
+    "NodeRules": _one(
+        "No network, no jobs labelled 'render', an hour at most",
+        {"network": False, "deny_labels": ["render"], "minutes_max": 60, "disk_mb_max": 10_000},
+    ),
+    "FloorRequest": _one("At least 6.50 credits for a unit-hour, after the fee", {"floor": 6_500_000}),
+}
 
 #: By the name of the reply's schema.
 REPLIES: dict[str, Example] = {

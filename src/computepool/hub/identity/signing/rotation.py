@@ -26,7 +26,7 @@ def rotate_in(tx: Tx, clock: Clock, *, settings: Settings, actor: str) -> str:
     old = [row for row in rows if row.starts_at_ms is not None][-1]
     new = next((row for row in rows if row.starts_at_ms is None), None)
     if new is None or not signing_key_rows.start_key(tx, new.kid):
-        raise Conflict("The hub's key was changed in this moment; look again.")
+        raise Conflict("The hub's key changed concurrently; reload and try again.")
     signing_key_rows.end_key(tx, old.kid, at_ms=tx.now_ms + round(settings.key_overlap_s * 1000))
     add_next(tx, clock, after=new)
     tx.emit(actor=actor, action="hub.key_rotated", before=old.kid, after=new.kid)

@@ -35,7 +35,7 @@ class Secrets:
         self.kid: str = current.kid  #: it signs
         self.since_ms: int = current.starts_at_ms
         self.signing_key = Ed25519PrivateKey.from_private_bytes(unb64(current.private_key))
-        self.published = _published(rows, self.signing_key, kid=self.kid)
+        self.published = _publish(rows, self.signing_key, kid=self.kid)
 
     def public_keys(self) -> dict[str, str]:
         """Those that are accepted."""
@@ -49,11 +49,11 @@ class Secrets:
         return hmac.compare_digest(self.digest(secret), digest)
 
 
-def _published(rows: Sequence[SigningKeyRow], key: Ed25519PrivateKey, *, kid: str) -> HubKeys:
+def _publish(rows: Sequence[SigningKeyRow], key: Ed25519PrivateKey, *, kid: str) -> HubKeys:
     """Signed once for each change, not for each who asks."""
     coming = [row.kid for row in rows if row.starts_at_ms is None]
     retired = [row for row in rows if row.private_key is None]
-    said = HubKeys(
+    published = HubKeys(
         keys={row.kid: row.public_key for row in rows if row.private_key is not None},
         current=kid,
         next=coming[0] if coming else None,
@@ -66,7 +66,7 @@ def _published(rows: Sequence[SigningKeyRow], key: Ed25519PrivateKey, *, kid: st
         # Every key passes three stages: it is there, it signs, it is retired.
         version=len(rows) + sum(row.starts_at_ms is not None for row in rows) + len(retired),
     )
-    return said.model_copy(update={"signature": b64(key.sign(said.signed_text()))})
+    return published.model_copy(update={"signature": b64(key.sign(published.signed_text()))})
 
 
 def load_secrets(store: Store, clock: Clock) -> Secrets:

@@ -53,8 +53,8 @@ def get(connection: Connection, job_id: str) -> CheckpointRow | None:
 def of_jobs(connection: Connection, job_ids: Sequence[str]) -> dict[str, CheckpointRow]:
     if not job_ids:
         return {}
-    wanted = dialect.among(connection, checkpoints.c.job_id, job_ids)
-    rows = connection.execute(CheckpointRow.select().where(wanted))
+    matching = dialect.among(connection, checkpoints.c.job_id, job_ids)
+    rows = connection.execute(CheckpointRow.select().where(matching))
     return {row.job_id: row for row in CheckpointRow.all(rows)}
 
 

@@ -39,7 +39,7 @@ from computepool.hub.snapshot import Snapshot, take_for, write
 from computepool.protocol.jobs.checkpoints import CheckpointDetail, CheckpointReply, CheckpointReport
 from computepool.protocol.jobs.jobs import CheckpointView, JobSpec, OutputFile
 
-KEPT_ACTION = "checkpoint.kept"
+KEPT_ACTION = "checkpoint.saved"
 UNDECLARED = "This job did not declare that it saves checkpoints."
 UNMOVING = "This job did not declare that it moves."
 
@@ -157,7 +157,7 @@ def _refusal(
             progress=before.progress,
             last=before.last,
         )
-    said = ReportedCheckpoint(
+    reported = ReportedCheckpoint(
         attempt_no=attempt.number,
         seq=report.seq,
         progress=report.progress,
@@ -165,7 +165,7 @@ def _refusal(
         files=len(report.files),
     )
     gap_ms = round(snapshot.settings.checkpoint_gap_s * 1000)
-    return rules.refusal(kept, said, now_ms=tx.now_ms, gap_ms=gap_ms)
+    return rules.refusal(kept, reported, now_ms=tx.now_ms, gap_ms=gap_ms)
 
 
 def _sizes(
@@ -192,7 +192,7 @@ def _keep(
     sizes: Mapping[str, int],
 ) -> None:
     progress = rules.progress_after(None if before is None else before.progress, report.progress)
-    own_ms = _own_ms(tx, job, attempt, said_ms=report.ran_ms, progress=progress)
+    own_ms = _own_ms(tx, job, attempt, reported_ms=report.ran_ms, progress=progress)
     earlier = attempt.spent or 0
     affordable = affordable_ms(attempt.price, holds.for_one_run(job) - earlier)
     paid_ms = own_ms if affordable is None else min(own_ms, max(0, affordable))
@@ -230,14 +230,14 @@ def _keep(
     tx.touch(f"job:{job.id}", "events")
 
 
-def _own_ms(tx: Tx, job: JobRow, attempt: AttemptRow, *, said_ms: int, progress: float | None) -> int:
+def _own_ms(tx: Tx, job: JobRow, attempt: AttemptRow, *, reported_ms: int, progress: float | None) -> int:
     """The attempt's time up to here, set aside in its lane: a second is paid for once, whoever it is paid through."""
     node_rows.lock_node(tx, attempt.node_id)
     lane_ms = attempt_rows.lanes_billed(tx.connection, [attempt.lane]).get(attempt.lane, 0)
     had_ms = tx.now_ms - (attempt.lane_since_ms or attempt.leased_at_ms)
     aside_ms = attempt.checkpoint_ms or 0
     own_ms = rules.covered_ms(
-        said_ms=said_ms,
+        reported_ms=reported_ms,
         leased_at_ms=attempt.leased_at_ms,
         now_ms=tx.now_ms,
         lane_left_ms=had_ms - (lane_ms - aside_ms),
@@ -358,21 +358,10 @@ def contributions(tx: Tx, job: JobRow, attempt: AttemptRow) -> tuple[Contributio
 
 
 def view(row: CheckpointRow) -> CheckpointView:
-    return CheckpointView(**_fields(row))
+    return CheckpointView.from_attributes(row, attempt=row.attempt_no, files=len(json.loads(row.files)))
 
 
 def detail(row: CheckpointRow) -> CheckpointDetail:
     files = json.loads(row.files).items()
     outputs = [OutputFile(name=name, digest=digest, size=size) for name, (digest, size) in files]
-    return CheckpointDetail(job_id=row.job_id, **_fields(row), outputs=outputs)
-
-
-def _fields(row: CheckpointRow) -> dict[str, Any]:
-    return {
-        "attempt": row.attempt_no,
-        "at_ms": row.at_ms,
-        "progress": row.progress,
-        "files": len(json.loads(row.files)),
-        "size": row.size,
-        "covered_ms": row.covered_ms,
-    }
+    return CheckpointDetail.from_attributes(row, attempt=row.attempt_no, files=len(files), outputs=outputs)

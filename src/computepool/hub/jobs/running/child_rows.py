@@ -49,6 +49,13 @@ def used(connection: Connection, root_id: str) -> tuple[int, int]:
     return int(count), int(spent)
 
 
+def parents(connection: Connection, job_ids: Sequence[str]) -> dict[str, str]:
+    """Of those that a job submitted, which one."""
+    listed = dialect.among(connection, child_jobs.c.job_id, job_ids)
+    statement = select(child_jobs.c.job_id, child_jobs.c.parent_id).where(listed)
+    return {row.job_id: row.parent_id for row in connection.execute(statement)}
+
+
 def count_groups(connection: Connection, root_id: str) -> int:
     statement = select(func.count()).select_from(child_groups).where(child_groups.c.root_id == root_id)
     return int(connection.execute(statement).scalar_one())
@@ -61,18 +68,18 @@ def root_of_group(connection: Connection, group_id: str) -> str | None:
 
 def of_root(connection: Connection, root_id: str, job_ids: Sequence[str]) -> set[str]:
     """Those of the jobs that belong to this tree."""
-    wanted = dialect.among(connection, child_jobs.c.job_id, job_ids)
-    statement = select(child_jobs.c.job_id).where(wanted, child_jobs.c.root_id == root_id)
+    matching = dialect.among(connection, child_jobs.c.job_id, job_ids)
+    statement = select(child_jobs.c.job_id).where(matching, child_jobs.c.root_id == root_id)
     return set(connection.execute(statement).scalars())
 
 
 def attached(connection: Connection, parent_ids: Sequence[str]) -> list[str]:
     """Unfinished jobs that end with these, unless they succeed."""
-    wanted = dialect.among(connection, child_jobs.c.parent_id, parent_ids)
+    matching = dialect.among(connection, child_jobs.c.parent_id, parent_ids)
     statement = (
         select(child_jobs.c.job_id)
         .select_from(child_jobs.join(jobs, jobs.c.id == child_jobs.c.job_id))
-        .where(wanted, ~child_jobs.c.detached, IS_OPEN)
+        .where(matching, ~child_jobs.c.detached, IS_OPEN)
         .order_by(child_jobs.c.job_id)
     )
     return list(connection.execute(statement).scalars())

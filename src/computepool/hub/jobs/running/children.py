@@ -74,7 +74,7 @@ def _load(connection: Connection, node: NodePrincipal, attempt_id: str) -> Paren
     assert account is not None
     roles = frozenset(account.roles.split(",")) & {Role.SUBMITTER.value, Role.ADMIN.value}
     if not roles:
-        raise Forbidden("The job's account may not submit jobs any more.")
+        raise Forbidden("The job's account may no longer submit jobs.")
     root_spec = JobSpec.model_validate_json(bodies[root.spec_digest])
     return Parent(
         job=job,
@@ -112,15 +112,15 @@ def held_job(connection: Connection, node: NodePrincipal, attempt_id: str) -> Jo
 # what it may submit
 
 
-def narrow(parent: Parent, asked: ChildrenRequest) -> SubmitRequest:
+def narrow(parent: Parent, requested: ChildrenRequest) -> SubmitRequest:
     """Nothing that the parent itself could not do: a node may have made it up."""
-    request, spec, own = asked.request, asked.request.spec, parent.spec
+    request, spec, own = requested.request, requested.request.spec, parent.spec
     if not set(spec.net) <= set(own.net):
-        raise Forbidden("A job may give those that it submits no hosts but its own.", field="spec.net")
+        raise Forbidden("A job may only list hosts that it may reach itself.", field="spec.net")
     if spec.allow_pickle and not own.allow_pickle:
         raise Forbidden("Only a job with allow_pickle may submit one.", field="spec.allow_pickle")
     if spec.seal_to not in (None, own.seal_to):
-        raise Forbidden("A job may seal results to its own key alone.", field="spec.seal_to")
+        raise Forbidden("A job may seal results only to its own key.", field="spec.seal_to")
     if not _artifacts(request) <= _artifacts_of(own) | {parent.job.payload_artifact}:
         raise Forbidden(
             "A job may name its own inputs alone; send what is smaller than 256 KiB as arguments.",
@@ -133,14 +133,14 @@ def narrow(parent: Parent, asked: ChildrenRequest) -> SubmitRequest:
         raise Forbidden("A job may take no key of its own group for others.", field="items")
     terms = _share(parent, request) if request.budget is None else {}
     priority = min(request.priority, parent.job.priority)
-    return request.model_copy(update={"spec": _sandboxed(parent, spec), "priority": priority, **terms})
+    return request.model_copy(update={"spec": _require_sandbox(parent, spec), "priority": priority, **terms})
 
 
-def _sandboxed(parent: Parent, spec: JobSpec) -> JobSpec:
+def _require_sandbox(parent: Parent, spec: JobSpec) -> JobSpec:
     """A stranger's node may have made it up, and the submitter's own nodes run their jobs also without a sandbox."""
     needs = spec.needs
-    asked = Level.PROCESS if needs.isolation is None else Level.parse(needs.isolation)
-    if parent.on_own_node or asked >= Level.NAMESPACE:
+    requested = Level.PROCESS if needs.isolation is None else Level.parse(needs.isolation)
+    if parent.on_own_node or requested >= Level.NAMESPACE:
         return spec
     return spec.model_copy(update={"needs": needs.model_copy(update={"isolation": Level.NAMESPACE.label})})
 
@@ -184,7 +184,7 @@ def admit(
         )
     outside = set(request.after) - child_rows.of_root(tx.connection, root.id, request.after)
     if outside or not _is_own_group(tx, parent, request.group_id):
-        raise NotFound("A job may name those alone that it submitted itself, and their groups.")
+        raise NotFound("A job may only name jobs and groups that it created itself.")
     child_rows.insert_jobs(
         tx,
         job_ids,
@@ -221,9 +221,9 @@ def admit_group(tx: Tx, parent: Parent, *, group_id: str, settings: Settings) ->
 
 
 async def check_jobs(hub: Hub, parent: Parent, job_ids: Collection[str]) -> None:
-    wanted = sorted(job_ids)
-    found = await hub.store.read(lambda connection: child_rows.of_root(connection, parent.root_id, wanted))
-    if found != set(wanted):
+    ordered = sorted(job_ids)
+    found = await hub.store.read(lambda connection: child_rows.of_root(connection, parent.root_id, ordered))
+    if found != set(ordered):
         raise NotFound("This job submitted no such job.")
 
 

@@ -196,23 +196,18 @@ def _is_complete(hub: Hub, job: JobRow, runs: Sequence[NamedAttempt]) -> bool | 
 
 async def page(hub: Hub, job_id: str, *, after: int, limit: int, wait_ms: int) -> LogPage:
     """New chunks, waiting for the first of them if asked to. `ended` only when nothing more can come."""
-    deadline_ms = hub.now_ms() + wait_ms
-    while True:
-        with hub.signals.watch(f"log:{job_id}", f"job:{job_id}") as watch:
-            # The state is read first: chunks are committed no later than the report that ends the job.
-            job = await hub.store.read(lambda connection: job_rows.get_job(connection, job_id))
-            seen = await hub.store.read(
-                lambda connection, job=job: _read(hub, connection, job_id, job=job, after=after, limit=limit)  # type: ignore[misc]
-            )
-            over = job is None or JobState(job.state) in TERMINAL
-            left_ms = deadline_ms - hub.now_ms()
-            if seen.rows or over or left_ms <= 0 or hub.process.stopping:
-                break
-            await watch.wait(left_ms / 1000)
-    chunks = [
-        LogChunk(seq=row.seq, attempt_id=row.attempt_id, stream=row.stream, text=row.text)
-        for row in seen.rows
-    ]
+
+    async def look() -> tuple[tuple[_Seen, bool], bool]:
+        # The state is read first: chunks are committed no later than the report that ends the job.
+        job = await hub.store.read(lambda connection: job_rows.get_job(connection, job_id))
+        seen = await hub.store.read(
+            lambda connection: _read(hub, connection, job_id, job=job, after=after, limit=limit)
+        )
+        over = job is None or JobState(job.state) in TERMINAL
+        return (seen, over), bool(seen.rows) or over
+
+    seen, over = await hub.long_poll(look, f"log:{job_id}", f"job:{job_id}", wait_ms=wait_ms)
+    chunks = [LogChunk.from_attributes(row) for row in seen.rows]
     return LogPage(
         chunks=chunks,
         cursor=chunks[-1].seq if chunks else after,

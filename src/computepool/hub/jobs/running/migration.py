@@ -20,7 +20,7 @@ def move(
     """False: there is nothing to go on from."""
     if job.checkpoint_no != attempt_no or report.move_to is None:
         return False
-    said: dict[str, Any] = {"actor": actor, "effects": effects}
+    change: dict[str, Any] = {"actor": actor, "effects": effects}
     most = snapshot.settings.moves_max
     pinned = None
     if job.moves >= most:
@@ -30,7 +30,7 @@ def move(
         refused = Reason.HOST_NOT_REACHED, f"There is no host {report.move_to!r} that it may go on at."
     if pinned is None:
         reason, error = refused
-        transitions.finish(tx, job, JobState.FAILED, reason=reason, error=error, **said)
+        transitions.finish(tx, job, JobState.FAILED, reason=reason, error=error, **change)
         return True
     transitions.requeue(
         tx,
@@ -41,6 +41,6 @@ def move(
         avoid_node="",
         pinned=pinned,
         moves=job.moves + 1,
-        **said,
+        **change,
     )
     return True

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import Body, Request
+from fastapi import Request
 
 from computepool.hub.groups import groups, messages
 from computepool.hub.http.dependencies import HubDep, IdPath, Limit, Node, Seq, WaitMs
 from computepool.hub.http.guard import guarded
-from computepool.hub.http.openapi import examples
 from computepool.hub.http.openapi.problems import refuses
 from computepool.hub.http.rate_limit import take_message, take_submission
 from computepool.hub.jobs import jobs
@@ -25,43 +22,25 @@ from computepool.protocol.jobs.children import (
 from computepool.protocol.jobs.groups import GroupRequest, GroupView, ResultPage
 from computepool.protocol.jobs.jobs import JobResult, JobView, SubmitReply
 
-router = guarded()
+router = guarded(tags=["agent"])
 
 
-@router.post(
-    "/attempts/{attempt_id}/jobs",
-    status_code=201,
-    tags=["agent"],
-    summary="A running job submits others, within the number and the budget that it was given",
-    responses=refuses(402, 403, 404, 409, 429, 507),
-)
+@router.post("/attempts/{attempt_id}/jobs", status_code=201, responses=refuses(402, 403, 404, 409, 429, 507))
 async def submit_children(
-    request: Request,
-    attempt_id: IdPath,
-    body: Annotated[ChildrenRequest, Body(openapi_examples=examples.CHILDREN)],
-    node: Node,
-    hub: HubDep,
+    request: Request, attempt_id: IdPath, body: ChildrenRequest, node: Node, hub: HubDep
 ) -> SubmitReply:
+    """Submit jobs from a running job, within its limits."""
     parent = await children.parent_of(hub, node, attempt_id)
     take_submission(request, parent.principal.account_id)
     remembered = parent.remembered("jobs", body.seq, await request.body())
     return await submit.submit_children(hub, parent, body, remembered=remembered)
 
 
-@router.post(
-    "/attempts/{attempt_id}/groups",
-    status_code=201,
-    tags=["agent"],
-    summary="A running job makes a group for jobs that it submits",
-    responses=refuses(403, 404, 409),
-)
+@router.post("/attempts/{attempt_id}/groups", status_code=201, responses=refuses(403, 404, 409))
 async def create_child_group(
-    request: Request,
-    attempt_id: IdPath,
-    body: Annotated[ChildGroupRequest, Body(openapi_examples=examples.CHILD_GROUP)],
-    node: Node,
-    hub: HubDep,
+    request: Request, attempt_id: IdPath, body: ChildGroupRequest, node: Node, hub: HubDep
 ) -> GroupView:
+    """Create a group from a running job."""
     parent = await children.parent_of(hub, node, attempt_id)
     return await groups.create(
         hub,
@@ -72,38 +51,25 @@ async def create_child_group(
     )
 
 
-@router.get(
-    "/attempts/{attempt_id}/jobs/{job_id}/result",
-    tags=["agent"],
-    summary="How a job ended that a running job submitted",
-    responses=refuses(403, 404, 409),
-)
+@router.get("/attempts/{attempt_id}/jobs/{job_id}/result", responses=refuses(403, 404, 409))
 async def child_result(
     attempt_id: IdPath, job_id: IdPath, node: Node, hub: HubDep, wait_ms: WaitMs
 ) -> JobResult:
+    """Get the outcome of a job that a running job submitted."""
     parent = await children.parent_of(hub, node, attempt_id)
     await children.check_jobs(hub, parent, [job_id])
     return await jobs.result(hub, parent.principal, job_id, wait_ms=wait_ms)
 
 
-@router.post(
-    "/attempts/{attempt_id}/jobs/{job_id}/cancel",
-    tags=["agent"],
-    summary="A running job cancels one that it submitted",
-    responses=refuses(403, 404, 409),
-)
+@router.post("/attempts/{attempt_id}/jobs/{job_id}/cancel", responses=refuses(403, 404, 409))
 async def cancel_child(attempt_id: IdPath, job_id: IdPath, node: Node, hub: HubDep) -> JobView:
+    """Cancel a job that a running job submitted."""
     parent = await children.parent_of(hub, node, attempt_id)
     await children.check_jobs(hub, parent, [job_id])
     return await cancel.cancel(hub, parent.principal, job_id)
 
 
-@router.get(
-    "/attempts/{attempt_id}/groups/{group_id}/results",
-    tags=["agent"],
-    summary="What finished in a group that a running job made",
-    responses=refuses(403, 404, 409),
-)
+@router.get("/attempts/{attempt_id}/groups/{group_id}/results", responses=refuses(403, 404, 409))
 async def child_group_results(
     attempt_id: IdPath,
     group_id: IdPath,
@@ -114,24 +80,16 @@ async def child_group_results(
     wait_ms: WaitMs,
     limit: Limit = 100,
 ) -> ResultPage:
+    """Get results of a group that a running job created."""
     parent = await children.parent_of(hub, node, attempt_id)
     await children.check_group(hub, parent, group_id)
     return await groups.results(hub, parent.principal, group_id, after=after, limit=limit, wait_ms=wait_ms)
 
 
-@router.post(
-    "/attempts/{attempt_id}/messages",
-    status_code=201,
-    tags=["agent"],
-    summary="A running job tells its group's collector something",
-    responses=refuses(404, 409, 413, 429, 507),
-)
+@router.post("/attempts/{attempt_id}/messages", status_code=201, responses=refuses(404, 409, 413, 429, 507))
 async def receive_message(
-    request: Request,
-    attempt_id: IdPath,
-    body: Annotated[MessageRequest, Body(openapi_examples=examples.MESSAGE)],
-    node: Node,
-    hub: HubDep,
+    request: Request, attempt_id: IdPath, body: MessageRequest, node: Node, hub: HubDep
 ) -> MessageReply:
+    """Send a message from a running job to its group's collector."""
     take_message(request, f"{node.node_id} {attempt_id}")  # another node cannot use up what this one may send
     return await messages.receive(hub, node, attempt_id, request=body)

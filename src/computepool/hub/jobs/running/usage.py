@@ -28,11 +28,11 @@ _POINTS_LEAST = 2
 _SAVED_AT_ONCE = 200
 
 
-def hear(hub: Hub, session: NodeSession, running: Iterable[RunningAttempt]) -> None:
+def record(hub: Hub, session: NodeSession, running: Iterable[RunningAttempt]) -> None:
     """What a poll says of the attempts that its node really holds."""
-    for said in running:
-        if said.load is not None and (attempt := session.attempts.get(said.attempt_id)) is not None:
-            _note(hub, session.node_id, attempt, loads=[*said.earlier, said.load])
+    for report in running:
+        if report.load is not None and (attempt := session.attempts.get(report.attempt_id)) is not None:
+            _note(hub, session.node_id, attempt, loads=[*report.earlier, report.load])
 
 
 async def observe(hub: Hub, node_id: str, reports: Iterable[Report]) -> None:
@@ -71,12 +71,9 @@ def _note(
     for load in loads:
         # How long ago is the node's word; it cannot have been before the node had the attempt.
         at_ms = max(attempt.since_ms, now_ms - since_ms - load.ago_ms)
-        watched.series.add(at_ms, _values(load))
+        values = (load.cpu_percent, load.rss_mb, load.processes, load.gpu_percent, load.vram_mb)
+        watched.series.add(at_ms, values)
     watched.node_id, watched.last, watched.last_ms, watched.changed = node_id, loads[-1], now_ms, True
-
-
-def _values(load: LoadModel) -> tuple[int | None, ...]:
-    return load.cpu_percent, load.rss_mb, load.processes, load.gpu_percent, load.vram_mb
 
 
 # keeping
@@ -157,13 +154,13 @@ async def of_job(hub: Hub, job_id: str) -> JobUsage:
     job, tries, stored, node = await hub.store.read(load)
     if job is None:
         raise NotFound("There is no such job, or it is not yours.")
-    wanted = (await hub.jobs.specs.load([job.spec_digest]))[job.spec_digest].requirements
+    needs = (await hub.jobs.specs.load([job.spec_digest]))[job.spec_digest].requirements
     return JobUsage(
         job_id=job_id,
-        cores=wanted.cpu_milli / 1000,
-        ram_mb=wanted.ram_mb if node is None else wanted.ram_on(_capacity(node)),
-        gpus=wanted.gpus,
-        vram_mb=wanted.vram_mb,
+        cores=needs.cpu_milli / 1000,
+        ram_mb=needs.ram_mb if node is None else needs.ram_on(_capacity(node)),
+        gpus=needs.gpus,
+        vram_mb=needs.vram_mb,
         every_ms=hub.nodes.registry.interval_ms,
         attempts=[_attempt(hub, row, stored.get(row.id)) for row in tries],
     )
@@ -176,15 +173,10 @@ def _capacity(node: NodeRow) -> Capacity:
 def _attempt(hub: Hub, row: NamedAttempt, stored: str | None) -> AttemptUsage:
     series, watched = _series(hub, row.id, stored), hub.jobs.usages.get(row.id)
     live = AttemptState(row.state) in LIVE_ATTEMPT
-    return AttemptUsage(
+    return AttemptUsage.from_attributes(
+        row,
         attempt_id=row.id,
-        number=row.number,
-        node_id=row.node_id,
-        node_name=row.node_name,
-        state=row.state,
         live=live,
-        started_at_ms=row.started_at_ms,
-        finished_at_ms=row.finished_at_ms,
         step_ms=series.step_ms,
         at_ms=list(series.times),
         cpu_percent=series.column("cpu_percent") or [],

@@ -21,16 +21,16 @@ def of_job(connection: Connection, job_id: str) -> dict[str, str]:
 
 
 def of_attempts(connection: Connection, attempt_ids: Iterable[str]) -> dict[str, str]:
-    wanted = dialect.among(connection, attempt_usage.c.attempt_id, attempt_ids)
-    statement = select(attempt_usage.c.attempt_id, attempt_usage.c.body).where(wanted)
+    matching = dialect.among(connection, attempt_usage.c.attempt_id, attempt_ids)
+    statement = select(attempt_usage.c.attempt_id, attempt_usage.c.body).where(matching)
     return {row.attempt_id: row.body for row in connection.execute(statement)}
 
 
 def put(tx: Tx, rows: Sequence[tuple[str, str, str]]) -> None:
     """Attempt, job, body. What is no attempt (any more) is left out."""
     ids = [attempt_id for attempt_id, _, _ in rows]
-    wanted = dialect.among(tx.connection, attempts.c.id, ids)
-    known = set(tx.connection.execute(select(attempts.c.id).where(wanted)).scalars())
+    matching = dialect.among(tx.connection, attempts.c.id, ids)
+    known = set(tx.connection.execute(select(attempts.c.id).where(matching)).scalars())
     values = [
         {"attempt_id": attempt_id, "job_id": job_id, "saved_at_ms": tx.now_ms, "body": body}
         for attempt_id, job_id, body in rows

@@ -132,10 +132,10 @@ class RazorpayX:
     def read_notice(self, body: bytes, signature: str) -> Notice | None:
         secret = self._settings.razorpayx_webhook_secret.get_secret_value()
         if not secret:
-            raise NotFound("This hub takes no webhooks of razorpayx: no webhook secret is set.")
+            raise NotFound("This hub accepts no razorpayx webhooks: no webhook secret is set.")
         expected = hmac.digest(secret.encode(), body, "sha256").hex()
         if not hmac.compare_digest(expected.encode(), signature.encode(errors="replace")):
-            raise Forbidden("The signature of this webhook is wrong.")
+            raise Forbidden("The webhook's signature is invalid.")
         return _notice(body)
 
 
@@ -178,10 +178,10 @@ def _refusal(reply: httpx2.Response) -> BankReply:
     error = found.get("error") if isinstance(found, dict) else None
     if not isinstance(error, dict) or error.get("code") != "BAD_REQUEST_ERROR":
         return _unclear(f"it answered {reply.status_code}")
-    said = f"{error.get('description') or 'no reason given'}"
-    if "idempotency" in f"{said} {error.get('field')}".lower():
-        return _unclear(said)
-    return BankReply(Word.REFUSED, words=said)
+    description = f"{error.get('description') or 'no reason given'}"
+    if "idempotency" in f"{description} {error.get('field')}".lower():
+        return _unclear(description)
+    return BankReply(Word.REFUSED, words=description)
 
 
 def _answer(entity: Any, order: Order) -> BankReply:
@@ -231,5 +231,5 @@ def _entity_notice(entity: Any) -> Notice | None:
 
 def _failure_reason(entity: Mapping[str, Any]) -> str:
     details = entity.get("status_details")
-    said = details.get("description") if isinstance(details, dict) else None
-    return f"{said or entity.get('failure_reason') or ''}"
+    description = details.get("description") if isinstance(details, dict) else None
+    return f"{description or entity.get('failure_reason') or ''}"

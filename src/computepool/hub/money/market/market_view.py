@@ -116,13 +116,13 @@ def _course(spot: int, *, capacity: int, demand: int, bounds: tuple[int, int]) -
             return "Nothing is offered at this price while work waits: the price will rise."
         return "Nothing is offered at this price, and nothing waits for it: the price stays."
     target = PPM * TARGET[0] // TARGET[1]
-    wanted = utilisation(demand, capacity)
+    utilised = utilisation(demand, capacity)
     coming = next_spot(spot, capacity=capacity, demand=demand, bounds=bounds)
-    side = "above" if wanted > target else "below" if wanted < target else "at"
+    side = "above" if utilised > target else "below" if utilised < target else "at"
     course = "will rise" if coming > spot else "will fall" if coming < spot else "stays"
-    if course == "stays" and wanted != target:
-        course = f"is already at its {'maximum' if wanted > target else 'minimum'}"
-    found = f"Demand is {wanted * 100 // PPM} % of supply"
+    if course == "stays" and utilised != target:
+        course = f"is already at its {'maximum' if utilised > target else 'minimum'}"
+    found = f"Demand is {utilised * 100 // PPM} % of supply"
     return f"{found}, {side} the {target * 100 // PPM} % balance point; the price {course}."
 
 

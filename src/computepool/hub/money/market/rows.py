@@ -6,10 +6,10 @@ still holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import BigInteger, Connection, bindparam, delete, exists, func, select
+from sqlalchemy import BigInteger, Connection, bindparam, delete, exists, func, literal, or_, select
 
 from computepool.core.jobs.lifecycle import JobState
 from computepool.core.money import ledger
@@ -98,7 +98,7 @@ def waiting(connection: Connection, *, now_ms: int, limit: int) -> list[WaitingJ
     oldest = (
         select(
             jobs.c.spec_digest,
-            func.coalesce(jobs.c.behalf, jobs.c.account_id).label("account_id"),
+            func.coalesce(jobs.c.on_behalf_of, jobs.c.account_id).label("account_id"),
             jobs.c.ceiling,
         )
         .where(
@@ -226,26 +226,23 @@ def account_floor(connection: Connection, account_id: str) -> int | None:
     return None if found is None else int(found)
 
 
-_FLOORS = select(nodes.c.id, func.coalesce(nodes.c.floor, accounts.c.floor).label("floor")).join(
-    accounts, accounts.c.id == nodes.c.account_id
-)
-
-
-def floors(connection: Connection, node_ids: Iterable[str]) -> dict[str, int | None]:
-    """What holds for each node: its own floor, else its owner's."""
-    rows = connection.execute(_FLOORS.where(dialect.among(connection, nodes.c.id, node_ids)))
-    return {row.id: row.floor for row in rows}
-
-
 # earnings
 
 
 def earned(connection: Connection, *, owner_id: str, node_id: str, first: int) -> tuple[int, int]:
     """How much the node's accepted attempts were paid by the transfers from `first` on, and how many they were."""
-    kept = (jobs.c.id == attempts.c.job_id) & jobs.c.taken_back.is_(None)
+    is_kept = or_(jobs.c.taken_back.is_(None), jobs.c.verdict != "refuted")
+    kept = (jobs.c.id == attempts.c.job_id) & is_kept
+    back = transfers.alias("back")
+    key = literal("takeback:") + jobs.c.id
+    returned = (back.c.tx_key == key) & (back.c.debit == transfers.c.credit)
     amount, count = connection.execute(
-        select(func.sum(transfers.c.amount, type_=BigInteger), func.count())
-        .select_from(transfers.join(attempts, attempts.c.id == transfers.c.ref).join(jobs, kept))
+        select(func.sum(transfers.c.amount - func.coalesce(back.c.amount, 0), type_=BigInteger), func.count())
+        .select_from(
+            transfers.join(attempts, attempts.c.id == transfers.c.ref)
+            .join(jobs, kept)
+            .outerjoin(back, returned)
+        )
         .where(
             transfers.c.credit == ledger.earn(owner_id),
             transfers.c.seq >= first,

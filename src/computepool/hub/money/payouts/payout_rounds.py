@@ -151,13 +151,13 @@ class _Teller:
         if row is not None:
             await self._send(_Claim(row, claim.tries, claim.until_ms), BankRequest.SUBMIT_AGAIN)
 
-    async def _send(self, claim: _Claim, asked: BankRequest) -> None:
+    async def _send(self, claim: _Claim, request: BankRequest) -> None:
         crash_point("before_bank_call")
         if self._hub.now_ms() >= claim.until_ms:
             return  # this hub stood still for so long that another one may be sending it
         answer = await self._bank.submit(_order(claim.row))
         crash_point("after_bank_call")
-        await self._apply(claim, answer, asked)
+        await self._apply(claim, answer, request)
 
     async def _claim(self, row: PayoutRow, *, submit: bool = False) -> _Claim | None:
         settings = self._hub.settings
@@ -171,7 +171,7 @@ class _Teller:
 
         return await self._hub.store.write(unit)
 
-    async def _apply(self, claim: _Claim, answer: BankReply, asked: BankRequest) -> None:
+    async def _apply(self, claim: _Claim, answer: BankReply, request: BankRequest) -> None:
         if answer.word is Word.UNCLEAR and answer.words:
             logger.warning("payout.unclear: %s: %s", claim.row.id, answer.words)
         next_try_ms = self._next_try_ms(claim, answer)
@@ -182,8 +182,8 @@ class _Teller:
                 return
             # Somebody else has spoken to the bank since: a refusal may be about this order being there twice.
             overtaken = row.tries != claim.tries or row.provider_ref is not None
-            told = BankRequest.SUBMIT_AGAIN if asked is BankRequest.SUBMIT and overtaken else asked
-            after = take_answer(tx, row, answer, asked=told)
+            effective = BankRequest.SUBMIT_AGAIN if request is BankRequest.SUBMIT and overtaken else request
+            after = take_answer(tx, row, answer, request=effective)
             if row.tries == claim.tries and PayoutState(after.state) in AT_THE_BANK:
                 rows.try_again_at(tx, after, next_try_ms=next_try_ms)
 
@@ -213,7 +213,7 @@ def _order(row: PayoutRow) -> Order:
 # what the bank tells by itself
 
 
-async def hear(hub: Hub, provider: str, *, body: bytes, signature: str) -> None:
+async def receive_webhook(hub: Hub, provider: str, *, body: bytes, signature: str) -> None:
     """A webhook: verified, and then worth as much as an answer. The same one twice changes nothing."""
     async with open_bank(provider, hub.settings) as bank:
         notice = bank.read_notice(body, signature)
@@ -229,10 +229,10 @@ def _take_notice(tx: Tx, notice: Notice, provider: str) -> None:
     if paise_of(row.amount) != notice.paise:
         logger.error("payout.odd_notice: %s: the bank speaks of %d paise", row.id, notice.paise)
         return
-    take_answer(tx, row, notice.answer, asked=BankRequest.LOOK_UP)
+    take_answer(tx, row, notice.answer, request=BankRequest.LOOK_UP)
 
 
-def take_answer(tx: Tx, row: PayoutRow, answer: BankReply, *, asked: BankRequest) -> PayoutRow:
+def take_answer(tx: Tx, row: PayoutRow, answer: BankReply, *, request: BankRequest) -> PayoutRow:
     """Apply what the bank said to the payout as it is now. States only move forward."""
     state = PayoutState(row.state)
     if state not in AT_THE_BANK:
@@ -243,7 +243,7 @@ def take_answer(tx: Tx, row: PayoutRow, answer: BankReply, *, asked: BankRequest
         _alarm(tx, row, answer)
         return row
     columns = {} if answer.ref is None else {"provider_ref": answer.ref}
-    step = judge(answer, asked)
+    step = judge(answer, request)
     if step is None or _is_there(row, step):
         if columns and row.provider_ref is None:
             rows.change(tx, row, **columns)

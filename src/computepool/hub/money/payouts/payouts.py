@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -79,27 +80,27 @@ _SENTENCES: dict[Why, str] = {
 
 
 async def request(
-    hub: Hub, principal: Principal, wanted: PayoutRequest, *, remembered: Remembered
+    hub: Hub, principal: Principal, order: PayoutRequest, *, remembered: Remembered
 ) -> PayoutView:
     table = hub.money.market.table
     if table.economy is not Economy.MARKET:
         raise Conflict("There are no payouts here: this pool's credits are not money.")
-    check_amount(wanted.amount, least=table.payout_min)
-    target = _target(wanted)
+    check_amount(order.amount, least=table.payout_min)
+    target = _target(order)
     payout_id, settings = new_id(hub.clock, "payout"), hub.settings
 
     def effect(tx: Tx) -> PayoutView:
-        return _reserve(tx, principal, payout_id, amount=wanted.amount, target=target, settings=settings)
+        return _reserve(tx, principal, payout_id, amount=order.amount, target=target, settings=settings)
 
     return await hub.store.write(lambda tx: once(tx, remembered, lambda: effect(tx), model=PayoutView))
 
 
-def _target(wanted: PayoutRequest) -> Target:
-    if wanted.upi is not None:
-        return upi_target(wanted.upi)
-    if wanted.bank is None:
+def _target(order: PayoutRequest) -> Target:
+    if order.upi is not None:
+        return upi_target(order.upi)
+    if order.bank is None:
         raise BadRequest("Name one target: either upi or bank.")
-    given = wanted.bank
+    given = order.bank
     return bank_target(account_number=given.account_number, ifsc=given.ifsc, name=given.name)
 
 
@@ -137,8 +138,8 @@ def _reserve(
         state=PayoutState.REQUESTED.value,
         reason=reason_text(waits_for or Why.READY),
     )
-    row = _found(tx.connection, payout_id)
-    _tell(tx, row, actor=account, before=None, after=PayoutState.REQUESTED, why=waits_for or Why.READY)
+    row = _find(tx.connection, payout_id)
+    _emit(tx, row, actor=account, before=None, after=PayoutState.REQUESTED, why=waits_for or Why.READY)
     if waits_for is None:
         row = move(tx, row, to=PayoutState.RESERVED, why=Why.READY, actor=account)
     return view(row, principal, settings)
@@ -149,52 +150,45 @@ def _reserve(
 
 async def cancel(hub: Hub, principal: Principal, payout_id: str, *, remembered: Remembered) -> PayoutView:
     """Before the bank has it."""
-    settings = hub.settings
 
-    def effect(tx: Tx) -> PayoutView:
-        row = _own(tx.connection, principal, payout_id)
+    def step(tx: Tx, row: PayoutRow) -> PayoutRow:
         if PayoutState(row.state) not in CANCELLABLE:
-            raise Conflict(f"This payout cannot be cancelled any more: {sentence(row.reason)}.")
-        return view(
-            move(tx, row, to=PayoutState.REJECTED, why=Why.CANCELLED, actor=principal.account_id),
-            principal,
-            settings,
-        )
+            raise Conflict(f"This payout can no longer be cancelled: {sentence(row.reason)}.")
+        return move(tx, row, to=PayoutState.REJECTED, why=Why.CANCELLED, actor=principal.account_id)
 
-    return await _once(hub, remembered, effect)
+    return await _change(hub, principal, payout_id, step=step, remembered=remembered)
 
 
 async def approve(hub: Hub, admin: Principal, payout_id: str, *, remembered: Remembered) -> PayoutView:
     settings = hub.settings
 
-    def effect(tx: Tx) -> PayoutView:
-        row = _own(tx.connection, admin, payout_id)
+    def step(tx: Tx, row: PayoutRow) -> PayoutRow:
         rules = settings.approval_rules()
         if not may_approve(rules, requester=row.account_id, approver=admin.account_id):
             raise Forbidden("Another administrator must approve your own payout.")
-        _check_waiting(row)
+        if row.state != PayoutState.REQUESTED:
+            raise Conflict(f"This payout does not wait for an approval: {sentence(row.reason)}.")
         if "payouts" in settings.two_person_kinds() and not _is_second(row, admin):
-            return view(_first_word(tx, row, admin), admin, settings)
+            return _first_word(tx, row, admin)
         by = {"approved_by": ",".join(filter(None, (row.approved_by, admin.account_id)))}
-        moved = move(tx, row, to=PayoutState.RESERVED, why=Why.APPROVED, actor=admin.account_id, columns=by)
-        return view(moved, admin, settings)
+        return move(tx, row, to=PayoutState.RESERVED, why=Why.APPROVED, actor=admin.account_id, columns=by)
 
-    return await _once(hub, remembered, effect)
+    return await _change(hub, admin, payout_id, step=step, remembered=remembered)
 
 
 def _is_second(row: PayoutRow, admin: Principal) -> bool:
     """Whether this is the second administrator's word; neither may be the owner, and they must be two."""
     if admin.account_id == row.account_id:
-        raise Forbidden("Others must approve your own payout.")
+        raise Forbidden("Another administrator must approve your own payout.")
     if row.approved_by == admin.account_id:
-        raise Forbidden("You have approved it; another administrator must, too.")
+        raise Forbidden("You have approved it; another administrator must approve it too.")
     return row.approved_by is not None
 
 
 def _first_word(tx: Tx, row: PayoutRow, admin: Principal) -> PayoutRow:
     reason = reason_text(Why.SECOND)
     if not rows.change(tx, row, state=row.state, reason=reason, approved_by=admin.account_id):
-        raise Conflict("This payout has changed in this moment; look at it again.")
+        raise Conflict("This payout changed concurrently; reload and try again.")
     tx.emit(
         actor=admin.account_id,
         action="payout.approved_once",
@@ -202,79 +196,75 @@ def _first_word(tx: Tx, row: PayoutRow, admin: Principal) -> PayoutRow:
         reason=Why.SECOND.value,
         data=event_data(row),
     )
-    return _found(tx.connection, row.id)
+    return _find(tx.connection, row.id)
 
 
 async def reject(
     hub: Hub, admin: Principal, payout_id: str, *, words: str, remembered: Remembered
 ) -> PayoutView:
-    settings = hub.settings
-
-    def effect(tx: Tx) -> PayoutView:
-        row = _own(tx.connection, admin, payout_id)
+    def step(tx: Tx, row: PayoutRow) -> PayoutRow:
         if PayoutState(row.state) not in CANCELLABLE:
-            raise Conflict(f"This payout cannot be rejected any more: {sentence(row.reason)}.")
-        moved = move(tx, row, to=PayoutState.REJECTED, why=Why.REJECTED, actor=admin.account_id, words=words)
-        return view(moved, admin, settings)
+            raise Conflict(f"This payout can no longer be rejected: {sentence(row.reason)}.")
+        return move(tx, row, to=PayoutState.REJECTED, why=Why.REJECTED, actor=admin.account_id, words=words)
 
-    return await _once(hub, remembered, effect)
+    return await _change(hub, admin, payout_id, step=step, remembered=remembered)
 
 
 async def mark_paid(
     hub: Hub, admin: Principal, payout_id: str, *, reference: str, remembered: Remembered
 ) -> PayoutView:
     """By whoever has seen it on the bank's statement."""
-    settings = hub.settings
 
-    def effect(tx: Tx) -> PayoutView:
-        row = _markable(tx.connection, admin, payout_id)
+    def step(tx: Tx, row: PayoutRow) -> PayoutRow:
+        _check_markable(row)
         if rows.ref_taken(tx.connection, reference, payout_id=payout_id):
-            raise Conflict("Another payout has this reference of the bank already.", field="reference")
-        kept = row.provider_ref or reference
-        moved = move(
+            raise Conflict("Another payout already has this bank reference.", field="reference")
+        return move(
             tx,
             row,
             to=PayoutState.PAID,
             why=Why.MARKED_PAID,
             actor=admin.account_id,
             words=reference,
-            columns={"provider_ref": kept},
+            columns={"provider_ref": row.provider_ref or reference},
         )
-        return view(moved, admin, settings)
 
-    return await _once(hub, remembered, effect)
+    return await _change(hub, admin, payout_id, step=step, remembered=remembered)
 
 
 async def mark_failed(
     hub: Hub, admin: Principal, payout_id: str, *, words: str, remembered: Remembered
 ) -> PayoutView:
     """By whoever knows for certain that the bank has not paid it and will not."""
+
+    def step(tx: Tx, row: PayoutRow) -> PayoutRow:
+        _check_markable(row)
+        return move(
+            tx, row, to=PayoutState.FAILED, why=Why.MARKED_FAILED, actor=admin.account_id, words=words
+        )
+
+    return await _change(hub, admin, payout_id, step=step, remembered=remembered)
+
+
+async def _change(
+    hub: Hub,
+    principal: Principal,
+    payout_id: str,
+    *,
+    step: Callable[[Tx, PayoutRow], PayoutRow],
+    remembered: Remembered,
+) -> PayoutView:
     settings = hub.settings
 
     def effect(tx: Tx) -> PayoutView:
-        row = _markable(tx.connection, admin, payout_id)
-        moved = move(
-            tx, row, to=PayoutState.FAILED, why=Why.MARKED_FAILED, actor=admin.account_id, words=words
-        )
-        return view(moved, admin, settings)
+        return view(step(tx, _own(tx.connection, principal, payout_id)), principal, settings)
 
-    return await _once(hub, remembered, effect)
-
-
-async def _once(hub: Hub, remembered: Remembered, effect: Callable[[Tx], PayoutView]) -> PayoutView:
     return await hub.store.write(lambda tx: once(tx, remembered, lambda: effect(tx), model=PayoutView))
 
 
-def _check_waiting(row: PayoutRow) -> None:
-    if row.state != PayoutState.REQUESTED:
-        raise Conflict(f"This payout does not wait for an approval: {sentence(row.reason)}.")
-
-
-def _markable(connection: Connection, admin: Principal, payout_id: str) -> PayoutRow:
-    row = _own(connection, admin, payout_id)
+def _check_markable(row: PayoutRow) -> None:
     if not _can_mark(row):
         raise Conflict(f"This payout cannot be marked by hand: {sentence(row.reason)}.")
-    return row
 
 
 def _can_mark(row: PayoutRow) -> bool:
@@ -301,17 +291,17 @@ def move(
     if not may_become(before, to):
         raise InvariantViolation(f"payout {row.id} cannot become {to} from {before}")
     if not rows.change(tx, row, state=to.value, reason=reason_text(why, words), **(columns or {})):
-        raise Conflict("This payout has changed in this moment; look at it again.")
+        raise Conflict("This payout changed concurrently; reload and try again.")
     if to is PayoutState.PAID:
         booking.post(tx, f"payout:{row.id}:paid", ledger.pay_out(row.id, row.amount), ref=row.id)
     elif to in RETURNED:
         legs = ledger.return_payout(row.account_id, payout_id=row.id, amount=row.amount)
         booking.post(tx, f"payout:{row.id}:return", legs, ref=row.id)
-    _tell(tx, row, actor=actor, before=before, after=to, why=why)
-    return _found(tx.connection, row.id)
+    _emit(tx, row, actor=actor, before=before, after=to, why=why)
+    return _find(tx.connection, row.id)
 
 
-def _tell(
+def _emit(
     tx: Tx, row: PayoutRow, *, actor: str, before: PayoutState | None, after: PayoutState, why: Why
 ) -> None:
     tx.emit(
@@ -331,7 +321,7 @@ def event_data(row: PayoutRow) -> str:
     return json.dumps({"payout_id": row.id, "amount": row.amount, "target": masked})
 
 
-def _found(connection: Connection, payout_id: str) -> PayoutRow:
+def _find(connection: Connection, payout_id: str) -> PayoutRow:
     row = rows.get(connection, payout_id)
     if row is None:
         raise InvariantViolation(f"payout {payout_id} is gone")
@@ -339,9 +329,7 @@ def _found(connection: Connection, payout_id: str) -> PayoutRow:
 
 
 def _own(connection: Connection, principal: Principal, payout_id: str) -> PayoutRow:
-    row = rows.get(connection, payout_id)
-    access.check_owner(principal, None if row is None else row.account_id, what="payout")
-    return _found(connection, payout_id)
+    return access.owned(principal, rows.get(connection, payout_id), what="payout")
 
 
 # looking
@@ -374,7 +362,7 @@ async def list_payouts(
 
 
 async def export(hub: Hub) -> str:
-    """What the operator has to pay by hand, as a file for the bank."""
+    """Export payouts to be paid manually, as CSV for the bank."""
 
     def load(connection: Connection) -> list[PayoutRow]:
         found: list[PayoutRow] = []
@@ -386,10 +374,10 @@ async def export(hub: Hub) -> str:
             if len(page) < _PAGE:
                 return found
 
-    return list_for_bank(_listed(row) for row in await hub.store.read(load))
+    return list_for_bank(_list_one(row) for row in await hub.store.read(load))
 
 
-def _listed(row: PayoutRow) -> Listed:
+def _list_one(row: PayoutRow) -> Listed:
     requested = datetime.fromtimestamp(row.created_at_ms / 1000, tz=UTC)
     return Listed(
         reference=row.id,
@@ -412,28 +400,14 @@ def view(row: PayoutRow, principal: Principal, settings: Settings) -> PayoutView
     allowed = may_approve(rules, requester=row.account_id, approver=principal.account_id)
     if "payouts" in settings.two_person_kinds():
         allowed = principal.account_id not in (row.account_id, row.approved_by)
-    return PayoutView(
-        id=row.id,
-        account_id=row.account_id,
-        account_name=row.account_name,
-        amount=row.amount,
-        method=row.method,
+    return PayoutView.from_attributes(
+        row,
         masked=target.masked(),
         upi=target.upi if shown and isinstance(target, UpiTarget) else None,
-        bank=_bank_view(target) if shown and isinstance(target, BankTarget) else None,
-        provider=row.provider,
-        state=state.value,
+        bank=BankAccount(**asdict(target)) if shown and isinstance(target, BankTarget) else None,
         reason=reason_parts(row.reason)[0].value,
         status=sentence(row.reason),
-        provider_ref=row.provider_ref,
-        approved_by=row.approved_by,
-        created_at_ms=row.created_at_ms,
-        updated_at_ms=row.updated_at_ms,
         can_cancel=shown and state in CANCELLABLE,
         can_approve=principal.is_admin and state is PayoutState.REQUESTED and allowed,
         can_mark=principal.is_admin and _can_mark(row),
     )
-
-
-def _bank_view(target: BankTarget) -> BankAccount:
-    return BankAccount(account_number=target.account_number, ifsc=target.ifsc, name=target.name)

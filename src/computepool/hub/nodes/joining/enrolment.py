@@ -37,8 +37,8 @@ async def enrol_code(hub: Hub, principal: Principal, request: EnrolCodeRequest) 
         raise BadRequest(
             f"A code of this hub is good for {settings.join_code_hosts} hosts at most.", field="hosts"
         )
-    longest_s = settings.join_code_life_s if many else settings.enrol_code_life_s
-    life_s = min(longest_s, request.life_s or longest_s)
+    longest_s = settings.join_code_lifetime_s if many else settings.enrol_code_lifetime_s
+    lifetime_s = min(longest_s, request.lifetime_s or longest_s)
     purpose, snapshot = JOIN if many else ENROL, take(hub)
 
     def unit(tx: Tx) -> tuple[str, int]:
@@ -47,10 +47,10 @@ async def enrol_code(hub: Hub, principal: Principal, request: EnrolCodeRequest) 
             snapshot,
             purpose=purpose,
             account_id=principal.account_id,
-            life_s=life_s,
+            lifetime_s=lifetime_s,
             uses_max=hosts if many else None,
         )
-        _tell(tx, principal, action="node.code_issued", code_id=snapshot.secrets.digest(code)[:CODE_ID])
+        _emit(tx, principal, action="node.code_issued", code_id=snapshot.secrets.digest(code)[:CODE_ID])
         return code, expires_at_ms
 
     code, expires_at_ms = await hub.store.write(unit)
@@ -65,7 +65,7 @@ async def enrol_code(hub: Hub, principal: Principal, request: EnrolCodeRequest) 
     )
 
 
-def _tell(tx: Tx, principal: Principal, *, action: str, code_id: str) -> None:
+def _emit(tx: Tx, principal: Principal, *, action: str, code_id: str) -> None:
     data = json.dumps({"code_id": code_id})
     tx.emit(actor=principal.account_id, action=action, account_id=principal.account_id, data=data)
 
@@ -92,9 +92,9 @@ async def end_join_code(hub: Hub, principal: Principal, code_id: str) -> None:
         whose = None if principal.is_admin else principal.account_id
         code = account_rows.find_code(tx.connection, code_id, account_id=whose, purposes=(ENROL, JOIN))
         if len(code_id) != CODE_ID or code is None or not _works(code, tx.now_ms):
-            raise NotFound("There is no such code of yours that still works; `pool node codes` lists them.")
+            raise NotFound("You have no such open code; `pool node codes` lists them.")
         account_rows.end_code(tx, code.hash)
-        _tell(tx, principal, action="node.code_ended", code_id=code_id)
+        _emit(tx, principal, action="node.code_ended", code_id=code_id)
 
     await hub.store.write(unit)
 
@@ -116,7 +116,8 @@ async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
     node_id, code_hash = new_id(hub.clock, "node"), hub.identity.secrets.digest(request.code)
     most, registry = hub.settings.enrolments_per_day, hub.nodes.registry
     offline_ms = registry.rules.offline_after_ms(registry.interval_ms)
-    online = frozenset(session.node_id for session in registry.sessions)
+    # Only a host's name is compared with those that are there; they may be many.
+    online = frozenset(session.node_id for session in (registry.sessions if request.profile.url else ()))
 
     def unit(tx: Tx) -> tuple[str, str]:
         if (known := _enrolled_before(tx, request, code_hash=code_hash)) is not None:
@@ -130,7 +131,7 @@ async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
         _check_rate(tx, owner, most=most)
         if node_rows.find_node_by_key(tx.connection, request.public_key) is not None:
             raise Conflict(
-                "This key is enrolled already; start the agent without a code.", field="public_key"
+                "This key is already enrolled; start the agent without a code.", field="public_key"
             )
         _check_name(tx, owner, profile=request.profile, online=online)
         worst = reputation.predecessor(tx, owner, offline_after_ms=offline_ms)
@@ -201,9 +202,9 @@ async def rekey(hub: Hub, node: NodePrincipal, request: RekeyRequest) -> RekeyRe
         if row.public_key == request.public_key:
             return int(row.previous_key_until_ms or tx.now_ms)  # the first answer was lost on the way
         if node_rows.find_node_by_key(tx.connection, request.public_key) is not None:
-            raise Conflict("This key belongs to a node already.", field="public_key")
+            raise Conflict("This key already belongs to a node.", field="public_key")
         if not signed_by(public_key(row.public_key), request.endorsement, text):
-            raise Forbidden("This key was replaced already; only the newest one names its successor.")
+            raise Forbidden("This key was already replaced; only the newest key can name its successor.")
         until_ms = tx.now_ms + overlap_ms
         node_rows.set_key(tx, row, public_key=request.public_key, until_ms=until_ms)
         tx.emit(actor=node.node_id, action="node.rekeyed", account_id=row.account_id, node_id=node.node_id)

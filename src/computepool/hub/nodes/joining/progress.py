@@ -52,13 +52,13 @@ def unreachable(hub: Hub) -> str:
         return ""
     if hub.settings.public_url or is_wildcard(hub.settings.host):
         return (
-            f"Only the hub's own machine reaches {address}: start the hub with --public-url and the address that "
-            "others know it by."
+            f"Only the hub's own machine can reach {address}. Restart the hub with --public-url and an address that other "
+            "machines can reach."
         )
     return (
-        f"Only the hub's own machine reaches {address}. For others, start the hub again so that it listens to them: "
-        "`pool up --host 0.0.0.0`, or `pool hub start --host 0.0.0.0`; across the internet behind a TLS proxy, "
-        "with --public-url https://…"
+        f"Only the hub's own machine can reach {address}. To let other machines join, restart the hub with "
+        "`pool up --host 0.0.0.0` or `pool hub start --host 0.0.0.0`. On the internet, put it behind a TLS proxy and "
+        "pass --public-url https://…"
     )
 
 
@@ -102,11 +102,11 @@ async def status(hub: Hub, principal: Principal, code_id: str) -> JoinStatus:
         rows = node_rows.joined_with(
             connection, account_id=code.account_id, code_id=code_id, limit=_NODES_SHOWN
         )
-        return code, [_joined(connection, row) for row in rows]
+        return code, [_load_joined(connection, row) for row in rows]
 
     code, found = await hub.store.read(load)
     if code is None:
-        raise NotFound("There is no such code of yours; codes are forgotten a week after they end.")
+        raise NotFound("You have no such code; codes are deleted a week after they expire.")
     joined = [await _node(hub, principal, known) for known in found]
     used = code.uses if code.uses_max is not None else int(code.used_at_ms is not None)
     hosts = code.uses_max or 1
@@ -125,7 +125,7 @@ async def status(hub: Hub, principal: Principal, code_id: str) -> JoinStatus:
     )
 
 
-def _joined(connection: Connection, row: NodeRow) -> _Joined:
+def _load_joined(connection: Connection, row: NodeRow) -> _Joined:
     return _Joined(
         row,
         event_rows.first_of_node(connection, row.id, action="node.online"),
@@ -181,7 +181,7 @@ async def _node(hub: Hub, principal: Principal, known: _Joined) -> JoinedNode:
 def _poll(view: NodeView, known: _Joined) -> JoinStep:
     if known.polled_ms is None:
         return _step(
-            "poll", "The node has joined, and was not heard since: is `pool node start` still running?"
+            "poll", "The node has joined but has not connected since: is `pool node start` still running?"
         )
     return _step("poll", "The hub hears from it.", state="done", at_ms=known.polled_ms)
 

@@ -48,7 +48,7 @@ async def of_node(hub: Hub, principal: Principal | NodePrincipal, node_id: str) 
         truth = hardware_rows.load(connection, [node_id]).get(node_id)
         node = _profile(hub, row, truth)
         counts = {zone: market_rows.price_at(connection, zone) for zone, _ in _units(node)}
-        past = [_earned(connection, row, days=days, now_ms=now_ms) for days in DAYS]
+        past = [_earnings(connection, row, days=days, now_ms=now_ms) for days in DAYS]
         return row, node, counts, past, node_status.other_hubs_serve(hub, connection)
 
     row, node, counts, earned, shared = await hub.store.read(load)
@@ -71,9 +71,9 @@ async def of_node(hub: Hub, principal: Principal | NodePrincipal, node_id: str) 
 
 def _profile(hub: Hub, row: NodeRow, truth: Truth | None) -> NodeProfile:
     """With the tiers in force, which it is paid by."""
-    said = Profile.model_validate_json(row.profile)
-    profile = said.node_profile(node_id=row.id, owner=row.account_id)
-    known = hardware.known(hub, row.id, said, stored=truth)
+    stated = Profile.model_validate_json(row.profile)
+    profile = stated.node_profile(node_id=row.id, owner=row.account_id)
+    known = hardware.known(hub, row.id, stated, stored=truth)
     return replace(profile, capacity=truthful(profile.capacity, known))
 
 
@@ -89,8 +89,8 @@ def _sale(
 ) -> Sale:
     market = hub.money.market
     spot = market.spot(zone)
-    wanted = market.floor_in(zone.tier, node_tier=node.capacity.tier, floor=floor)
-    in_money = wanted <= market.table.net_of(spot)
+    least = market.floor_in(zone.tier, node_tier=node.capacity.tier, floor=floor)
+    in_money = least <= market.table.net_of(spot)
     per_hour = market.table.net_of(price_of(spot, units))
     busy = 0
     if counted is not None and counted.capacity:
@@ -100,7 +100,7 @@ def _sale(
         region=zone.region,
         units=units,
         spot=spot,
-        floor=wanted,
+        floor=least,
         in_money=in_money,
         per_hour=per_hour,
         utilisation_ppm=busy,
@@ -108,7 +108,7 @@ def _sale(
     )
 
 
-def _earned(connection: Connection, row: NodeRow, *, days: int, now_ms: int) -> Earned:
+def _earnings(connection: Connection, row: NodeRow, *, days: int, now_ms: int) -> Earned:
     first = ledger_rows.first_at(connection, now_ms - days * _DAY_MS)
     amount, jobs = market_rows.earned(connection, owner_id=row.account_id, node_id=row.id, first=first)
     return Earned(days=days, amount=amount, jobs=jobs)

@@ -44,20 +44,13 @@ async def set_(hub: Hub, principal: Principal, node_id: str, *, rules: NodeRules
 
     known = await hub.store.write(unit)
     _push(hub, node_id, known)
-    hub.jobs.queue.kick()
+    hub.jobs.queue.wake()
     return _view(node_id, known)
 
 
 def follow(hub: Hub, row: NodeRow) -> None:
     """What a node's row says holds from now on."""
     _push(hub, row.id, rules_of(row))
-
-
-async def refresh(hub: Hub, node_id: str) -> None:
-    """What the store says now: it may have changed while the node arrived."""
-    row = await hub.store.read(lambda connection: node_rows.get_node(connection, node_id))
-    if row is not None:
-        follow(hub, row)
 
 
 def with_rules(reply: NextReply, session: NodeSession | None, request: NextRequest) -> NextReply:
@@ -79,10 +72,7 @@ def _push(hub: Hub, node_id: str, rules: NodeRules) -> None:
 
 
 def _own(connection: Connection, principal: Principal, node_id: str) -> NodeRow:
-    row = node_rows.get_node(connection, node_id)
-    access.check_owner(principal, row.account_id if row is not None else None, what="node")
-    assert row is not None
-    return row
+    return access.owned(principal, node_rows.get_node(connection, node_id), what="node")
 
 
 def rules_of(row: NodeRow) -> NodeRules:

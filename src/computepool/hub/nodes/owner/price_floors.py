@@ -29,7 +29,9 @@ async def get_default(hub: Hub, principal: Principal) -> FloorView:
         return market_rows.account_floor(connection, account_id), len(_following(connection, account_id))
 
     floor, nodes = await hub.store.read(load)
-    return _view(None, floor=floor, default=floor, nodes=nodes, sentence=_default_sentence(floor, nodes))
+    return FloorView(
+        node_id=None, floor=floor, default=floor, nodes=nodes, sentence=_default_sentence(floor, nodes)
+    )
 
 
 async def set_default(hub: Hub, principal: Principal, floor: int | None) -> FloorView:
@@ -54,18 +56,16 @@ async def set_default(hub: Hub, principal: Principal, floor: int | None) -> Floo
 
     following = await hub.store.write(unit)
     push(hub, following, floor)
-    hub.jobs.queue.kick()
+    hub.jobs.queue.wake()
     sentence = _default_sentence(floor, len(following))
-    return _view(None, floor=floor, default=floor, nodes=len(following), sentence=sentence)
+    return FloorView(node_id=None, floor=floor, default=floor, nodes=len(following), sentence=sentence)
 
 
 async def set_node(hub: Hub, principal: Principal, node_id: str, *, floor: int | None) -> FloorView:
     table = hub.money.market.table
 
     def unit(tx: Tx) -> NodeRow:
-        row = node_rows.get_node(tx.connection, node_id)
-        access.check_owner(principal, row.account_id if row is not None else None, what="node")
-        assert row is not None
+        row = access.owned(principal, node_rows.get_node(tx.connection, node_id), what="node")
         _check_economy(table, floor)
         if row.floor != floor:
             market_rows.set_node_floor(tx, node_id, floor)
@@ -83,26 +83,20 @@ async def set_node(hub: Hub, principal: Principal, node_id: str, *, floor: int |
     row = await hub.store.write(unit)
     holds = row.owner_floor if floor is None else floor
     push(hub, [node_id], holds)
-    hub.jobs.queue.kick()
+    hub.jobs.queue.wake()
     session = hub.nodes.registry.get(node_id)
     sentence = (
         "The node has a floor; it is offline." if session is None else judge(hub, session.profile, holds)
     )
     if holds is None:
         sentence = NO_FLOOR
-    return _view(node_id, floor=floor, default=row.owner_floor, nodes=1, sentence=sentence)
+    return FloorView(node_id=node_id, floor=floor, default=row.owner_floor, nodes=1, sentence=sentence)
 
 
 def push(hub: Hub, node_ids: Iterable[str], floor: int | None) -> None:
     """Into the registry, for placements from now on. Nodes that are not here are told when they come."""
     for node_id in node_ids:
         hub.nodes.registry.fleet.set_floor(node_id, floor)
-
-
-async def refresh(hub: Hub, node_id: str) -> None:
-    """What the store says now: it may have changed while the node arrived."""
-    found = await hub.store.read(lambda connection: market_rows.floors(connection, [node_id]))
-    push(hub, found, found.get(node_id))
 
 
 def holding(row: NodeStanding) -> int | None:
@@ -156,12 +150,6 @@ def _default_sentence(floor: int | None, nodes: int) -> str:
         take = "takes" if nodes == 1 else "take"
         return f"No default minimum price set: {count} of yours without one {take} any price."
     return f"The default floor is {format_credits(floor)} a unit-hour after the fee; it holds for {count} of yours."
-
-
-def _view(
-    node_id: str | None, *, floor: int | None, default: int | None, nodes: int, sentence: str
-) -> FloorView:
-    return FloorView(node_id=node_id, floor=floor, default=default, nodes=nodes, sentence=sentence)
 
 
 def _text(floor: int | None) -> str:

@@ -202,8 +202,10 @@ def waits_for_the_dead() -> Select[Any]:
 @finder
 def waits_for_no_answer() -> Select[Any]:
     """Who waits for a comparison has one that is under way."""
-    asked = jobs.alias("asked")
-    under_way = exists().where(asked.c.id == jobs.c.comparing, asked.c.state.not_in(_TERMINAL))
+    comparing_job = jobs.alias("comparing_job")
+    under_way = exists().where(
+        comparing_job.c.id == jobs.c.comparing, comparing_job.c.state.not_in(_TERMINAL)
+    )
     waiting = and_(jobs.c.comparing.is_not(None), jobs.c.state.not_in(_TERMINAL))
     return _jobs(waiting, or_(jobs.c.state != JobState.QUEUED.value, ~under_way))
 
@@ -245,8 +247,8 @@ def last_event_differs() -> Select[Any]:
         .subquery()
     )
     last = select(events.c.job_id, events.c.after).join(newest, newest.c.seq == events.c.seq).subquery()
-    told = jobs.outerjoin(last, last.c.job_id == jobs.c.id)
-    statement = select(jobs.c.id).select_from(told)
+    joined = jobs.outerjoin(last, last.c.job_id == jobs.c.id)
+    statement = select(jobs.c.id).select_from(joined)
     return statement.where(func.coalesce(last.c.after, "") != jobs.c.state)
 
 

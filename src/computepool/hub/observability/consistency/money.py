@@ -77,11 +77,11 @@ def _transfers(*broken: ColumnElement[bool]) -> Select[Any]:
     return select(transfers.c.seq).where(*broken).order_by(transfers.c.seq)
 
 
-def _numbered(connection: Connection, statement: Select[Any]) -> list[str]:
+def _numbers(connection: Connection, statement: Select[Any]) -> list[str]:
     return [f"transfer {seq}" for seq in connection.execute(statement).scalars()]
 
 
-_transfer_finder = partial(finder, read=_numbered)
+_transfer_finder = partial(finder, read=_numbers)
 
 
 def stream(connection: Connection, statement: Select[Any]) -> Iterator[Row[*tuple[Any, ...]]]:
@@ -229,7 +229,7 @@ def paid_to_others() -> Select[Any]:
 
 
 @cache
-def _used() -> Subquery:
+def _hold_usage() -> Subquery:
     """By job: what became of its hold."""
     amount, kind = transfers.c.amount, transfers.c.kind
     back_earned = and_(kind == Kind.REFUND.value, func.substr(transfers.c.credit, 1, 6) == "owner:")
@@ -254,7 +254,7 @@ def _used() -> Subquery:
 @finder
 def holds_not_used_up() -> Select[Any]:
     """When a job is finished, what was held for it is gone to the last microcredit, and not a microcredit more."""
-    used = _used()
+    used = _hold_usage()
     statement = select(jobs.c.id).select_from(jobs.outerjoin(used, used.c.job_id == jobs.c.id))
     broken = func.coalesce(used.c.used, 0) != jobs.c.hold
     return statement.where(jobs.c.state.in_(_TERMINAL), broken)
@@ -325,16 +325,16 @@ def wrong_charges(connection: Connection) -> list[str]:
     Computed here, row by row: the products are too large for the databases' integers.
     """
     tables = tables_of(connection)
-    used = _used()
+    used = _hold_usage()
     paid = and_(attempts.c.job_id == jobs.c.id, attempts.c.charge.is_not(None))
-    told = jobs.outerjoin(used, used.c.job_id == jobs.c.id).outerjoin(attempts, paid)
+    joined = jobs.outerjoin(used, used.c.job_id == jobs.c.id).outerjoin(attempts, paid)
     columns = (
         *(jobs.c.id, jobs.c.hold, jobs.c.hold_earned, jobs.c.runs, jobs.c.accepted_attempt),
         *(jobs.c.charge.label("cost"), attempts.c.number, attempts.c.charge),
         *(attempts.c.price, attempts.c.billed_ms, attempts.c.price_version, attempts.c.resumed_no),
         *(used.c.pay, used.c.fee, used.c.back_earned),
     )
-    statement = select(*columns).select_from(told).where(jobs.c.state.in_(_TERMINAL)).order_by(jobs.c.id)
+    statement = select(*columns).select_from(joined).where(jobs.c.state.in_(_TERMINAL)).order_by(jobs.c.id)
     paid_runs = (_PaidRun(**row._mapping) for row in stream(connection, statement))
     by_job = groupby(paid_runs, key=lambda run: run.id)
     return [job_id for job_id, rows in by_job if not _adds_up(list(rows), tables)]
@@ -381,12 +381,18 @@ def above_the_ceiling() -> Select[Any]:
 
 
 def wrong_take_backs(connection: Connection) -> list[str]:
-    """All that was paid for a result that was proven wrong, and the fee, from those who got it; and the job says so."""
-    used, back = _used(), _taken_back()
+    """All that was paid for a result that was proven wrong, and the fee, from those who got it; and the job says so.
+
+    A part of it where the result was confirmed while its pay was held, and had taken too long.
+    """
+    used, back = _hold_usage(), _taken_back()
     joined = jobs.outerjoin(back, back.c.job_id == jobs.c.id).outerjoin(used, used.c.job_id == jobs.c.id)
     differs = func.coalesce(back.c.pay + back.c.fee, -1) != func.coalesce(jobs.c.taken_back, -1)
-    unpaid = or_(back.c.pay != func.coalesce(used.c.pay, 0), back.c.fee != func.coalesce(used.c.fee, 0))
-    unproven = and_(back.c.job_id.is_not(None), func.coalesce(jobs.c.verdict, "") != "refuted")
+    pay, fee = func.coalesce(used.c.pay, 0), func.coalesce(used.c.fee, 0)
+    refuted = func.coalesce(jobs.c.verdict, "") == "refuted"
+    capped = and_(func.coalesce(jobs.c.verdict, "") == "confirmed", jobs.c.held_until_ms.is_not(None))
+    unpaid = or_(and_(refuted, or_(back.c.pay != pay, back.c.fee != fee)), back.c.pay > pay, back.c.fee > fee)
+    unproven = and_(back.c.job_id.is_not(None), ~or_(refuted, capped))
     jobs_found = select(jobs.c.id).select_from(joined).where(or_(differs, unpaid, unproven))
     earned = exists().where(
         attempts.c.job_id == transfers.c.job_id,
@@ -394,7 +400,7 @@ def wrong_take_backs(connection: Connection) -> list[str]:
         transfers.c.debit == named("earn:", attempts.c.owner_id),
     )
     from_others = transfers.c.kind == Kind.TAKE_BACK.value, transfers.c.debit != FEES, ~earned
-    return ids(connection, jobs_found) + _numbered(connection, _transfers(*from_others))
+    return ids(connection, jobs_found) + _numbers(connection, _transfers(*from_others))
 
 
 @cache
@@ -424,8 +430,8 @@ def matured_unearned(connection: Connection) -> list[str]:
     """
     columns = (*_PARTIES, transfers.c.seq, transfers.c.amount, transfers.c.ref, transfers.c.job_id)
     left: Counter[str] = Counter()
-    taken_back = select(*_PARTIES, transfers.c.job_id).where(transfers.c.kind == Kind.TAKE_BACK.value)
-    gone = {(row.job_id, row.debit) for row in stream(connection, taken_back)}
+    taken_back = select(*columns).where(transfers.c.kind == Kind.TAKE_BACK.value)
+    gone = Counter({(row.job_id, row.debit): row.amount for row in stream(connection, taken_back)})
     held = set(connection.execute(select(jobs.c.id).where(jobs.c.held_until_ms.is_not(None))).scalars())
     up_to: dict[str, int] = {}
     let_go: set[tuple[str, str]] = set()
@@ -439,8 +445,8 @@ def matured_unearned(connection: Connection) -> list[str]:
     for row in stream(connection, of_kind.where(transfers.c.kind == Kind.PAY.value)):
         paid = (row.job_id, row.credit)
         matured = paid in let_go if row.job_id in held else row.seq <= up_to.get(row.credit, 0)
-        if matured and paid not in gone:
-            left[row.credit] -= row.amount
+        if matured:
+            left[row.credit] -= row.amount - gone[paid]
     return sorted(account for account, amount in left.items() if amount)
 
 
@@ -450,10 +456,10 @@ def matured_unearned(connection: Connection) -> list[str]:
 def unguarded(connection: Connection) -> list[str]:
     """The triggers that keep transfers from being changed; without them the chain alone would have to tell."""
     if connection.dialect.name == "sqlite":
-        wanted = {"transfers_update", "transfers_delete"}
+        expected = {"transfers_update", "transfers_delete"}
         found = connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).scalars()
     else:
-        wanted = {"transfers_change", "transfers_truncate"}
+        expected = {"transfers_change", "transfers_truncate"}
         enabled = "SELECT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgenabled <> 'D'"
         found = connection.execute(text(enabled)).scalars()
-    return sorted(wanted - set(found))
+    return sorted(expected - set(found))

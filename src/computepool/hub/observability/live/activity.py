@@ -96,12 +96,10 @@ def _of_jobs(hub: Hub, row: Move) -> Activity:
     who = one if row.alike == 1 else f"{row.alike} {several}"
     verb = _VERBS[what][row.alike > 1]
     where = "" if zone is None else f" on {_where(zone.tier, zone.region)}"
-    return Activity(
-        seq=row.seq,
-        at_ms=row.at_ms,
+    return Activity.from_attributes(
+        row,
         what=what,
         count=row.alike,
-        kind=row.kind,
         tier=None if zone is None else zone.tier,
         region=None if zone is None else zone.region,
         price_level=None if zone is None else _level(hub, zone, row),

@@ -41,11 +41,7 @@ class RemoteNode:
     """A node that polls another hub, by the store's word."""
 
     text: str  #: its profile, as it is kept
-    profile: NodeProfile
-    place: Place
-    state: str
-    status: NodeStatus
-    running: int
+    facts: NodeFacts
 
 
 @dataclass(slots=True)

@@ -127,12 +127,12 @@ async def _look_elsewhere(hub: Hub, now_ms: int) -> None:
     if 0 <= now_ms - mesh.elsewhere_ms < _ELSEWHERE_MS and mesh.elsewhere_ms:
         return
     mesh.elsewhere_ms = now_ms
-    heard_ms = now_ms - hub.nodes.registry.rules.offline_after_ms(hub.nodes.registry.interval_ms)
+    since_ms = now_ms - hub.nodes.registry.rules.offline_after_ms(hub.nodes.registry.interval_ms)
 
     def load(connection: Connection) -> list[NodeElsewhere]:
         if not node_status.other_hubs_serve(hub, connection):
             return []
-        return list(mesh_rows.heard_elsewhere(connection, since_ms=heard_ms, limit=_ELSEWHERE_MAX))
+        return list(mesh_rows.seen_elsewhere(connection, since_ms=since_ms, limit=_ELSEWHERE_MAX))
 
     rows = await hub.store.read(load)
     mesh.elsewhere = {row.id: _elsewhere(hub, row, mesh.elsewhere.get(row.id)) for row in rows}
@@ -140,20 +140,21 @@ async def _look_elsewhere(hub: Hub, now_ms: int) -> None:
 
 def _elsewhere(hub: Hub, row: NodeElsewhere, known: RemoteNode | None) -> RemoteNode:
     if known is None or known.text != row.profile:
-        said = Profile.model_validate_json(row.profile)
-        stated = None if said.place is None else (said.place.lat, said.place.lon)
-        profile = said.node_profile(node_id=row.id, owner=row.account_id)
-        place = place_of(said.region, row.id, stated=stated)
+        view = Profile.model_validate_json(row.profile)
+        stated = None if view.place is None else (view.place.lat, view.place.lon)
+        profile = view.node_profile(node_id=row.id, owner=row.account_id)
+        place = place_of(view.region, row.id, stated=stated)
     else:
-        profile, place = known.profile, known.place
-    return RemoteNode(
-        text=row.profile,
+        profile, place = known.facts.profile, known.facts.place
+    facts = NodeFacts(
         profile=profile,
         place=place,
         state=row.state,
         status=node_status.of_node(hub, row, profile, banned=row.banned, shared=True, jobs=row.running),
         running=row.running,
+        cpu_free_milli=None,
     )
+    return RemoteNode(row.profile, facts)
 
 
 async def _list(hub: Hub, now_ms: int) -> MeshView:
@@ -185,21 +186,13 @@ def _facts(hub: Hub) -> Iterator[tuple[str, NodeFacts, Free | None]]:
     for session in registry.sessions:
         if registry.get(session.node_id) is session:  # it may have gone while others were looked at
             free = registry.fleet.free(session.node_id)
-            yield session.node_id, _seen(hub, session, free), free
+            yield session.node_id, _facts_of(hub, session, free), free
     for node_id, other in hub.observability.mesh.elsewhere.items():
         if registry.get(node_id) is None:
-            facts = NodeFacts(
-                profile=other.profile,
-                place=other.place,
-                state=other.state,
-                status=other.status,
-                running=other.running,
-                cpu_free_milli=None,
-            )
-            yield node_id, facts, None
+            yield node_id, other.facts, None
 
 
-def _seen(hub: Hub, session: NodeSession, free: Free) -> NodeFacts:
+def _facts_of(hub: Hub, session: NodeSession, free: Free) -> NodeFacts:
     return NodeFacts(
         profile=session.profile,
         place=session.place,
@@ -280,7 +273,7 @@ async def _load_names(hub: Hub) -> None:
     """Accounts keep their names, so each is read once."""
     known = hub.observability.mesh.owner_names
     owners = {session.profile.owner for session in hub.nodes.registry.sessions}
-    owners |= {other.profile.owner for other in hub.observability.mesh.elsewhere.values()}
+    owners |= {other.facts.profile.owner for other in hub.observability.mesh.elsewhere.values()}
     missing = sorted(owners - known.keys())
     if missing:
         known |= await hub.store.read(lambda connection: ledger_rows.get_names(connection, missing))

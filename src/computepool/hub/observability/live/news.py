@@ -21,7 +21,7 @@ async def stream(hub: Hub, principal: Principal, *, after: int) -> AsyncIterator
     """
     whose, cursor, alive_s = access.scope(principal), after, hub.settings.news_alive_s
     now = asyncio.get_running_loop().time
-    said_s = now()
+    sent_s = now()
     watch, due = hub.signals.watch("events"), True
     try:
         while not hub.process.stopping:
@@ -31,11 +31,11 @@ async def stream(hub: Hub, principal: Principal, *, after: int) -> AsyncIterator
                 watch = hub.signals.watch("events")
                 news = await _since(hub, cursor, whose=whose)
             if news is None:
-                await watch.wait(max(0, said_s + alive_s - now()))
+                await watch.wait(max(0, sent_s + alive_s - now()))
             # Others' events wake it, too, and are no reason to stay silent for longer.
-            if news is not None or now() - said_s >= alive_s:
+            if news is not None or now() - sent_s >= alive_s:
                 cursor = cursor if news is None else news.cursor
-                said_s = now()
+                sent_s = now()
                 yield news
             # Every commit of the pool wakes every page. The first after a pause is told at once, the next ones together.
             await asyncio.sleep(max(0, looked_s + hub.settings.news_every_s - now()))

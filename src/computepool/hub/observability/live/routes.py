@@ -20,24 +20,20 @@ _UNCHANGED: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.get("/mesh", tags=["mesh"], summary="The pool in a few numbers; cheap to ask every few seconds")
+@router.get("/mesh", tags=["mesh"])
 async def get_mesh(_principal: SignedIn, hub: HubDep) -> MeshView:
+    """Get key figures of the pool; cheap enough to poll every few seconds."""
     return await mesh.show(hub)
 
 
-@router.get(
-    "/mesh/nodes",
-    tags=["mesh"],
-    summary="Every node that is online, compactly, with its place on the map",
-    response_model=MeshNodes,
-    responses=_UNCHANGED,
-)
+@router.get("/mesh/nodes", tags=["mesh"], response_model=MeshNodes, responses=_UNCHANGED)
 async def get_mesh_nodes(
     request: Request,
     principal: SignedIn,
     hub: HubDep,
-    if_none_match: Annotated[str, Header(max_length=2_000, description="`ETag` of the answer you have")] = "",
+    if_none_match: Annotated[str, Header(max_length=2000, description="`ETag` of the answer you have")] = "",
 ) -> Response:
+    """List online nodes in a compact form, with their place on the map."""
     packed = "gzip" in request.headers.get("accept-encoding", "")
     known = [word.strip() for word in if_none_match.split(",")]
     tag, body = await mesh.nodes_json(hub, principal, packed=packed, known=known)
@@ -52,23 +48,16 @@ async def get_mesh_nodes(
     return Response(body, media_type="application/json", headers={**headers, **encoding})
 
 
-@router.get(
-    "/mesh/activity",
-    tags=["mesh"],
-    summary="What happened in the pool lately, live by long poll; names nobody",
-)
+@router.get("/mesh/activity", tags=["mesh"])
 async def get_activity(
     _principal: SignedIn, hub: HubDep, *, after: Seq = 0, wait_ms: WaitMs, limit: Limit = 50
 ) -> ActivityPage:
+    """Get recent anonymised activity, live by long poll."""
     return await activity.page(hub, after=after, limit=limit, wait_ms=wait_ms)
 
 
-@router.get(
-    "/jobs/{job_id}/usage",
-    tags=["jobs"],
-    summary="What the tries of a job used over time: CPU, memory, processes, cards",
-    responses=refuses(404),
-)
+@router.get("/jobs/{job_id}/usage", tags=["jobs"], responses=refuses(404))
 async def get_job_usage(job_id: IdPath, principal: SignedIn, hub: HubDep) -> JobUsage:
+    """Get resource use of a job's attempts over time: CPU, memory, processes, GPUs."""
     await jobs.check_visible(hub, principal, job_id)
     return await usage.of_job(hub, job_id)

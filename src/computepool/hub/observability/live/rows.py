@@ -89,7 +89,7 @@ class Arrival(TypedRow, of=(events.c.seq, events.c.at_ms, events.c.action, nodes
     profile: str
 
 
-def heard_elsewhere(connection: Connection, *, since_ms: int, limit: int) -> list[NodeElsewhere]:
+def seen_elsewhere(connection: Connection, *, since_ms: int, limit: int) -> list[NodeElsewhere]:
     """Nodes that some hub heard since then."""
     statement = (
         NodeElsewhere.select()
@@ -127,7 +127,7 @@ def moves(connection: Connection, *, after: int, until: int) -> list[Move]:
         .where(
             events.c.seq > after,
             events.c.seq <= until,
-            jobs.c.errand.is_(None),
+            jobs.c.hub_job.is_(None),
             or_(
                 events.c.action.in_(_MOVES),
                 (events.c.action == "job.queued") & events.c.reason.in_(_SUBMITTED),

@@ -69,10 +69,10 @@ def decide(
         if not may_ask:
             return Decision(ruling=Ruling.MORE), changes
         a, b = (runs[place] for place in kinds)
-        asked = _ask(tx, snapshot, job, comparer=comparer, pair=(a, b), runs=runs, effects=effects)
-        if asked is not None:
-            waiting = replace(wish, asked=comparators.pair_of(a, b))
-            return Decision(ruling=Ruling.MORE), {"compare": waiting.row(), "comparing": asked}
+        before = _ask(tx, snapshot, job, comparer=comparer, pair=(a, b), runs=runs, effects=effects)
+        if before is not None:
+            waiting = replace(wish, pair=comparators.pair_of(a, b))
+            return Decision(ruling=Ruling.MORE), {"compare": waiting.row(), "comparing": before}
         wish = wish.answered(comparators.pair_of(a, b), same=False)
         changes = {"compare": wish.row()}
 
@@ -121,13 +121,13 @@ def _ask(
 
 def on_answered(tx: Tx, snapshot: Snapshot, hub_job: FullJobRow, *, effects: Effects) -> None:
     """The call is over, however it ended: the job goes on, in the same transaction."""
-    _, job_id, _ = hub_jobs.parts(hub_job.errand)
+    _, job_id, _ = hub_jobs.parts(hub_job.hub_job)
     job = job_rows.lock_jobs(tx, [job_id]).get(job_id)
     if job is None or job.comparing != hub_job.id or job.state != JobState.QUEUED:
         return  # it was cancelled, or ended, while this was asked
     same = hub_job.state == JobState.SUCCEEDED and hub_job.result in _YES
-    asked = wish_of(job)
-    wish = asked.answered(asked.asked, same)
+    before = wish_of(job)
+    wish = before.answered(before.pair, same)
     runs = verification.waiting(tx, job)
     decision, changes = decide(tx, snapshot, job, runs=runs, effects=effects, wish=wish)
     if decision.ruling is Ruling.MORE:

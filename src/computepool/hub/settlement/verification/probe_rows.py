@@ -25,14 +25,14 @@ class ProbeCandidate(TypedRow, of=jobs):
 
 def is_open(connection: Connection, node_id: str, *, kind: str) -> bool:
     """Whether a test waits for the node, or is with it."""
-    statement = select(jobs.c.id).where(IS_OPEN, jobs.c.pinned == node_id, jobs.c.errand.like(f"{kind}:%"))
+    statement = select(jobs.c.id).where(IS_OPEN, jobs.c.pinned == node_id, jobs.c.hub_job.like(f"{kind}:%"))
     return connection.execute(statement.limit(1)).first() is not None
 
 
 def submitters(connection: Connection, node_id: str, *, kind: str, since_ms: int) -> set[str]:
     """Whose jobs the node was tested with since then."""
-    statement = select(jobs.c.behalf).where(
-        jobs.c.errand.like(f"{kind}:%"), jobs.c.pinned == node_id, jobs.c.created_at_ms >= since_ms
+    statement = select(jobs.c.on_behalf_of).where(
+        jobs.c.hub_job.like(f"{kind}:%"), jobs.c.pinned == node_id, jobs.c.created_at_ms >= since_ms
     )
     return set(connection.execute(statement).scalars())
 
@@ -68,7 +68,7 @@ def confirmed(
             jobs.c.verdict == verdict,
             jobs.c.verify != Mode.NONE.value,
             or_(jobs.c["compare"].is_(None), jobs.c["compare"].like('{"tolerance"%')),
-            jobs.c.errand.is_(None),
+            jobs.c.hub_job.is_(None),
             jobs.c.account_id != owner_id,
             jobs.c.hold <= cost_max * jobs.c.runs,
             accounts.c.created_at_ms <= created_before_ms,
@@ -88,9 +88,9 @@ def confirmed(
 
 def owners_of(connection: Connection, job_ids: Sequence[str]) -> dict[str, set[str]]:
     """By job, whose nodes came to its result."""
-    wanted = dialect.among(connection, attempts.c.job_id, job_ids)
+    matching = dialect.among(connection, attempts.c.job_id, job_ids)
     done = attempts.c.state == AttemptState.SUCCEEDED.value
     found: dict[str, set[str]] = {}
-    for row in connection.execute(select(attempts.c.job_id, attempts.c.owner_id).where(wanted, done)):
+    for row in connection.execute(select(attempts.c.job_id, attempts.c.owner_id).where(matching, done)):
         found.setdefault(row.job_id, set()).add(row.owner_id)
     return found

@@ -59,14 +59,14 @@ async def send_due(hub: Hub) -> list[str]:
         specs = await hub.jobs.specs.load({row.spec_digest for row in found})
         fitting = [row for row in found if _fits(hub, row, specs[row.spec_digest], node_id=node_id)]
         if fitting:
-            picked = _drawn(fitting, hub.clock.entropy(8))
+            picked = _draw(fitting, hub.clock.entropy(8))
             sent = await write(hub, partial(_send, job_id=picked.id, node_id=node_id))
             await after_commit.follow(hub, sent)
             started += sent.requeued
     return started
 
 
-def _drawn(rows: Sequence[ProbeCandidate], entropy: bytes) -> ProbeCandidate:
+def _draw(rows: Sequence[ProbeCandidate], entropy: bytes) -> ProbeCandidate:
     """First whose, then which: many jobs do not make a submitter more likely."""
     first, second = (int.from_bytes(part, "big") for part in (entropy[:4], entropy[4:]))
     submitters = sorted({row.account_id for row in rows})
@@ -142,7 +142,7 @@ def _send(tx: Tx, snapshot: Snapshot, *, job_id: str, node_id: str) -> Settlemen
 
 def on_ended(tx: Tx, snapshot: Snapshot, hub_job: FullJobRow) -> None:
     """One that did not succeed says nothing: there will be another."""
-    _, job_id, _ = hub_jobs.parts(hub_job.errand)
+    _, job_id, _ = hub_jobs.parts(hub_job.hub_job)
     job = job_rows.lock_jobs(tx, [job_id])[job_id]
     if hub_job.state != JobState.SUCCEEDED or job.verdict != VerificationVerdict.CONFIRMED:
         return
@@ -163,4 +163,4 @@ def on_ended(tx: Tx, snapshot: Snapshot, hub_job: FullJobRow) -> None:
         attempt_id=attempt.id,
         node_id=attempt.node_id,
     )
-    violations.tell_probed(tx, attempt.node_id, tx.events[-1])
+    violations.notify_probed(tx, attempt.node_id, tx.events[-1])

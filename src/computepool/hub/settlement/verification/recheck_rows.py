@@ -82,7 +82,7 @@ def _may_be_checked(kind: str) -> list[ColumnElement[bool]]:
     return [
         jobs.c.verify != Mode.NONE.value,
         or_(jobs.c["compare"].is_(None), jobs.c["compare"].like('{"tolerance"%')),
-        jobs.c.errand.is_(None),
+        jobs.c.hub_job.is_(None),
         ~varies(),
         ~has_hub_job(kind),
     ]
@@ -97,7 +97,7 @@ def varies() -> ColumnElement[bool]:
 
 def has_hub_job(kind: str) -> ColumnElement[bool]:
     other = jobs.alias("other")
-    return exists().where(other.c.errand == literal(f"{kind}:") + jobs.c.id + literal(":1"))
+    return exists().where(other.c.hub_job == literal(f"{kind}:") + jobs.c.id + literal(":1"))
 
 
 def held(connection: Connection, *, kind: str, verdict: str, after: str, limit: int) -> list[HeldResult]:
@@ -121,8 +121,8 @@ def held(connection: Connection, *, kind: str, verdict: str, after: str, limit: 
 
 
 def without_hub_job(connection: Connection, job_ids: Sequence[str], *, kind: str) -> list[str]:
-    wanted = dialect.among(connection, jobs.c.id, job_ids)
-    statement = select(jobs.c.id).where(wanted, ~has_hub_job(kind)).order_by(jobs.c.id)
+    matching = dialect.among(connection, jobs.c.id, job_ids)
+    statement = select(jobs.c.id).where(matching, ~has_hub_job(kind)).order_by(jobs.c.id)
     return list(connection.execute(statement).scalars())
 
 
@@ -150,8 +150,8 @@ def spent_on(connection: Connection, owner_id: str, *, payer: str, since_id: str
 
 
 def find_recheck(connection: Connection, job_id: str, number: int) -> FullJobRow | None:
-    wanted = FullJobRow.select().where(jobs.c.errand == f"{KIND}:{job_id}:{number}")
-    return FullJobRow.first(connection.execute(wanted))
+    matching = FullJobRow.select().where(jobs.c.hub_job == f"{KIND}:{job_id}:{number}")
+    return FullJobRow.first(connection.execute(matching))
 
 
 def last_recheck(connection: Connection, job_id: str) -> FullJobRow | None:
@@ -160,8 +160,10 @@ def last_recheck(connection: Connection, job_id: str) -> FullJobRow | None:
 
 
 def accepted_attempt(connection: Connection, job: JobRow) -> AttemptRow:
-    wanted = AttemptRow.select().where(attempts.c.job_id == job.id, attempts.c.number == job.accepted_attempt)
-    return AttemptRow.all([connection.execute(wanted).one()])[0]
+    matching = AttemptRow.select().where(
+        attempts.c.job_id == job.id, attempts.c.number == job.accepted_attempt
+    )
+    return AttemptRow.all([connection.execute(matching).one()])[0]
 
 
 def change_verdict(tx: Tx, job_id: str, *, before: Sequence[str], after: str) -> bool:

@@ -14,7 +14,7 @@ from computepool.core.ids import make_id
 from computepool.core.jobs.lifecycle import AttemptState, JobState
 from computepool.core.money.money import CREDIT
 from computepool.core.trust import verification as rules
-from computepool.core.trust.reputation import RECHECKED, REFUTED_ACTION, VERIFIED_ACTION
+from computepool.core.trust.reputation import PADDED_ACTION, RECHECKED, REFUTED_ACTION, VERIFIED_ACTION
 from computepool.core.trust.verification import Mode, Result, Ruling, VerificationPolicy
 from computepool.hub.artifacts import rows as artifact_rows
 from computepool.hub.db.session import Connection, Tx
@@ -24,7 +24,7 @@ from computepool.hub.jobs.attempt_rows import AttemptRow
 from computepool.hub.jobs.rows import FullJobRow, JobRow
 from computepool.hub.jobs.transitions import Effects
 from computepool.hub.money import holds
-from computepool.hub.settlement import hub_jobs
+from computepool.hub.settlement import fair_time, hub_jobs
 from computepool.hub.settlement.verification import comparators, recheck_rows, violations
 from computepool.hub.settlement.verification.recheck_rows import KIND, RECHECKS_MAX, UncheckedResult
 from computepool.hub.settlement.verification.verification import VerificationVerdict
@@ -48,11 +48,11 @@ class _Word:
 
 def start(tx: Tx, snapshot: Snapshot, node_id: str, *, effects: Effects) -> None:
     """A result of this node was proven wrong: check those that were believed, also where their pay has matured."""
-    if not _unchecked(tx, snapshot, node_id):
+    if not _find_unchecked(tx, snapshot, node_id):
         return
-    # Another hub may be about to do the same for another strike: each job is looked at by one after the other.
-    jobs = job_rows.lock_jobs(tx, [row.id for row in _unchecked(tx, snapshot, node_id)])
-    for row in _unchecked(tx, snapshot, node_id):
+    # Another hub may be about to do the same for another violation: each job is looked at by one after the other.
+    jobs = job_rows.lock_jobs(tx, [row.id for row in _find_unchecked(tx, snapshot, node_id)])
+    for row in _find_unchecked(tx, snapshot, node_id):
         if row.id in jobs:
             send(
                 tx,
@@ -79,7 +79,7 @@ def _may_cost(tx: Tx, snapshot: Snapshot, job: JobRow, *, owner_id: str, charge:
     return most if spent + most <= snapshot.settings.recheck_spend else None
 
 
-def _unchecked(tx: Tx, snapshot: Snapshot, node_id: str) -> list[UncheckedResult]:
+def _find_unchecked(tx: Tx, snapshot: Snapshot, node_id: str) -> list[UncheckedResult]:
     return recheck_rows.unchecked(
         tx.connection,
         node_id,
@@ -119,7 +119,7 @@ def send(
 
 def on_ended(tx: Tx, snapshot: Snapshot, hub_job: FullJobRow, *, effects: Effects) -> None:
     """One that did not succeed says nothing about the result that it was to check."""
-    _, job_id, number = hub_jobs.parts(hub_job.errand)
+    _, job_id, number = hub_jobs.parts(hub_job.hub_job)
     job = job_rows.lock_jobs(tx, [job_id])[job_id]
     if hub_job.state != JobState.SUCCEEDED or job.verdict not in _BELIEVED:
         return
@@ -139,18 +139,20 @@ def on_ended(tx: Tx, snapshot: Snapshot, hub_job: FullJobRow, *, effects: Effect
     counts = not any(words[place].attempt.narrow for place in decision.agreeing)
     for place in decision.agreeing:
         _confirm(tx, snapshot, words[place], counts=counts)
+    if counts and 0 in decision.agreeing:
+        _cap_bill(tx, snapshot, [words[place] for place in decision.agreeing])
     refuters = [words[place] for place in decision.agreeing]
     for place in decision.wrong:
         _refute(tx, snapshot, words[place], refuters=refuters, effects=effects)
 
 
 def _words(connection: Connection, job: JobRow, number: int) -> list[_Word]:
-    said = [job]
+    candidates = [job]
     for each in range(1, number + 1):
         hub_job = recheck_rows.find_recheck(connection, job.id, each)
         assert hub_job is not None
-        said.append(hub_job)
-    return [_Word(row, recheck_rows.accepted_attempt(connection, row)) for row in said]
+        candidates.append(hub_job)
+    return [_Word(row, recheck_rows.accepted_attempt(connection, row)) for row in candidates]
 
 
 def _confirm(tx: Tx, snapshot: Snapshot, word: _Word, *, counts: bool) -> None:
@@ -159,20 +161,31 @@ def _confirm(tx: Tx, snapshot: Snapshot, word: _Word, *, counts: bool) -> None:
         matures_ms = (word.job.finished_at_ms or 0) + snapshot.settings.holdback_ms
         recheck_rows.hold_until(tx, word.job.id, min(word.job.held_until_ms, max(1, matures_ms)))
     if counts:
-        _say(tx, word, action=VERIFIED_ACTION, after=AttemptState.SUCCEEDED)
+        _emit(tx, word, action=VERIFIED_ACTION, after=AttemptState.SUCCEEDED)
+
+
+def _cap_bill(tx: Tx, snapshot: Snapshot, agreeing: Sequence[_Word]) -> None:
+    """The accepted result is right, but was it paid for longer than it takes? What is held of that goes back."""
+    accepted = agreeing[0]
+    attempts = [word.attempt for word in agreeing]
+    kept, is_padded = fair_time.cap_held(tx, snapshot, accepted.job, agreeing=attempts)
+    if kept is not None:
+        holds.take_back(tx, accepted.job, attempt=accepted.attempt, kept=kept)
+    if is_padded:
+        _emit(tx, accepted, action=PADDED_ACTION, after=AttemptState.SUCCEEDED)
 
 
 def _refute(tx: Tx, snapshot: Snapshot, word: _Word, *, refuters: Sequence[_Word], effects: Effects) -> None:
-    """A strike, the money back, and a word to whom the result was given. `refuters`: they have the right one."""
+    """A violation, the money back, and a word to whom the result was given. `refuters`: they have the right one."""
     job, right = word.job, refuters[0].job
     recheck_rows.change_verdict(tx, job.id, before=_BELIEVED, after=VerificationVerdict.REFUTED.value)
     back = holds.take_back(tx, job, attempt=word.attempt)
     if job.held_until_ms:
         recheck_rows.hold_until(tx, job.id, 0)
     data = violations.evidence(tx, snapshot, job, refuters=[other.attempt.owner_id for other in refuters])
-    _say(tx, word, action=REFUTED_ACTION, after=AttemptState.REFUTED, data=data)
+    _emit(tx, word, action=REFUTED_ACTION, after=AttemptState.REFUTED, data=data)
     effects.penalised.append(word.attempt.node_id)
-    if job.errand is not None:
+    if job.hub_job is not None:
         return
     _hand_over(tx, job, right)
     tx.emit(
@@ -187,7 +200,7 @@ def _refute(tx: Tx, snapshot: Snapshot, word: _Word, *, refuters: Sequence[_Word
     tx.touch(f"job:{job.id}", "events")
 
 
-def _say(tx: Tx, word: _Word, *, action: str, after: AttemptState, data: str | None = None) -> None:
+def _emit(tx: Tx, word: _Word, *, action: str, after: AttemptState, data: str | None = None) -> None:
     tx.emit(
         actor="hub",
         action=action,

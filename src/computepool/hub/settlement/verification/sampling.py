@@ -14,6 +14,7 @@ from computepool.hub.fleet.registry import LiveAttempt
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.nodes.known_nodes import AbleOwners
 from computepool.hub.settlement import fair_time
+from computepool.hub.settlement.printed_output import is_cut
 from computepool.hub.settlement.verification import checkers
 from computepool.hub.settlement.verification.verification import ReportedRun, VerificationVerdict
 from computepool.hub.snapshot import Question, Snapshot
@@ -134,14 +135,9 @@ def needs_no_other(
     # What varied bit by bit may still be the same in the way its submitter compares it now.
     if job.compare is None and (job.account_id, job.spec_digest) in snapshot.varying:
         return VerificationVerdict.UNCHECKED
-    drawn = run.attempt_id in checks.drawn
-    if not drawn:
-        before = frozenset(part.node_id for part in run.parts)
-        drawn = (
-            snapshot.ask(DrawnWith(run.attempt_id, run.node_id, before))
-            if before
-            else fair_time.is_long(snapshot, job, run)
-        )
+    drawn = run.attempt_id in checks.drawn or is_cut(run) or fair_time.is_long(snapshot, job, run)
+    if not drawn and (before := frozenset(part.node_id for part in run.parts)):
+        drawn = snapshot.ask(DrawnWith(run.attempt_id, run.node_id, before))
     others = drawn and _could_be_checked(tx, snapshot, job, run=run, checks=checks)
     return _FIRST[rules.judge_first(drawn=drawn, others=others)]
 

@@ -37,8 +37,9 @@ from computepool.hub.jobs.transitions import Effects
 from computepool.hub.money import holds
 from computepool.hub.money.holds import RunCharge
 from computepool.hub.settlement import fair_time, node_faults, result_rows
-from computepool.hub.settlement.printed_output import false_texts, printed_text
+from computepool.hub.settlement.printed_output import false_texts, printed_fields, printed_text
 from computepool.hub.settlement.verification import checkers, violations
+from computepool.hub.settlement.verification.comparators import ComparedRun
 from computepool.hub.snapshot import Snapshot
 from computepool.protocol.nodes.nodes import Report
 
@@ -61,26 +62,15 @@ _FIRST_ALONE = Decision(ruling=Ruling.ACCEPT, agreeing=(0,))
 
 
 @dataclass(slots=True, kw_only=True)
-class ReportedRun:
+class ReportedRun(ComparedRun):
     """One reported result, with all that is needed to make it the job's."""
 
-    attempt_id: str
     number: int
     node_id: str
     bill: RunCharge
-    outcome: str
     streak: int
     started_ms: int
     finished_ms: int
-    exit_code: int | None
-    result: str | None
-    result_artifact: str | None
-    printed: str | None  #: digest of the standard output, of a script or command
-    printed_chars: int | None
-    kept_chars: int  #: of it
-    sent_bytes: int  #: of all that it wrote
-    resumed_no: int | None
-    files: dict[str, str]  #: name to digest
     items_failed: int = 0
     tier: str = ""  #: of the hardware that it paid for
     narrow: bool = False  #: its submitter's wishes decided who ran it
@@ -171,7 +161,7 @@ def run_of(
 
 def _run_from(row: AttemptRow) -> ReportedRun:
     return ReportedRun(
-        attempt_id=row.id,
+        **printed_fields(row),
         number=row.number,
         node_id=row.node_id,
         bill=RunCharge(
@@ -188,11 +178,6 @@ def _run_from(row: AttemptRow) -> ReportedRun:
         exit_code=row.exit_code,
         result=row.result,
         result_artifact=row.result_artifact,
-        printed=row.printed,
-        printed_chars=row.printed_chars,
-        kept_chars=row.stdout_chars,
-        sent_bytes=row.log_bytes,
-        resumed_no=row.resumed_no,
         files=json.loads(row.outputs or "{}"),
         items_failed=row.items_failed,
         tier=row.zone_tier,
@@ -285,18 +270,18 @@ def conclude(
         effects.ties.append((program, ()))
         narrow = any(run.narrow for run in agreeing)
         for run in agreeing:
-            say(tx, job, run, action=NARROW_ACTION if narrow else VERIFIED_ACTION)
+            emit_about(tx, job, run, action=NARROW_ACTION if narrow else VERIFIED_ACTION)
         for run in padded:
-            say(tx, job, run, action=PADDED_ACTION)
+            emit_about(tx, job, run, action=PADDED_ACTION)
     refuters = {owner for run in agreeing for owner in run.owners}
     for place in decision.wrong:
         if runs[place].is_its_own:
             data = violations.evidence(tx, snapshot, job, refuters=refuters)
-            say(tx, job, runs[place], action=REFUTED_ACTION, data=data)
+            emit_about(tx, job, runs[place], action=REFUTED_ACTION, data=data)
             effects.penalised.append(runs[place].node_id)
     if verdict is VerificationVerdict.VARIES:
         _mark_varying(tx, job, effects)
-    say_succeeded(tx, snapshot, job, chosen=chosen, actor=actor, why=why, verdict=verdict, effects=effects)
+    emit_succeeded(tx, snapshot, job, chosen=chosen, actor=actor, why=why, verdict=verdict, effects=effects)
     bills = [bill for run in paid for bill in run.bills]
     holds.settle(tx, job, bills=bills, ref=chosen.attempt_id, table=snapshot.table)
     pay_parts(tx, job, paid)
@@ -304,13 +289,13 @@ def conclude(
     held = holds.held_until_ms(tx, cost=cost, alone=alone, unconfirmed_ms=wait_ms)
     job_rows.accept(tx, [chosen.accepted_row(job, why=why, verdict=verdict, cost=cost, held_until_ms=held)])
     artifact_rows.refer(tx, chosen.references(job))
-    result_rows.conclude(tx, _concluded(runs, ends))
+    result_rows.conclude(tx, _conclusions(runs, ends))
     effects.finished.append(job.id)
     transitions.release_dependents(tx, [job.id], effects)
     return ends
 
 
-def _concluded(runs: Sequence[ReportedRun], ends: Ends) -> list[dict[str, Any]]:
+def _conclusions(runs: Sequence[ReportedRun], ends: Ends) -> list[dict[str, Any]]:
     return [
         {
             "attempt": run.attempt_id,
@@ -357,7 +342,7 @@ def _verdict_of(decision: Decision) -> VerificationVerdict:
     return VerificationVerdict.CONFIRMED if len(decision.agreeing) > 1 else VerificationVerdict.ALONE
 
 
-def say_succeeded(
+def emit_succeeded(
     tx: Tx,
     snapshot: Snapshot,
     job: JobRow,
@@ -368,12 +353,12 @@ def say_succeeded(
     verdict: VerificationVerdict,
     effects: Effects,
 ) -> None:
-    said: dict[str, Any] = {"actor": actor, "attempt": chosen.attempt_id, "node": chosen.node_id}
+    event: dict[str, Any] = {"actor": actor, "attempt": chosen.attempt_id, "node": chosen.node_id}
     before = JobState(job.state)
     if before is JobState.LEASED:
-        transitions.job_event(tx, job, JobState.RUNNING, reason=Reason.STARTED, **said)
+        transitions.job_event(tx, job, JobState.RUNNING, reason=Reason.STARTED, **event)
         before = JobState.RUNNING
-    transitions.job_event(tx, job, JobState.SUCCEEDED, reason=why, before=before, **said)
+    transitions.job_event(tx, job, JobState.SUCCEEDED, reason=why, before=before, **event)
     if job.node_faults:
         checked = (
             verdict in {VerificationVerdict.UNCHECKED, VerificationVerdict.CONFIRMED}
@@ -390,7 +375,7 @@ def say_succeeded(
         )
 
 
-def say(tx: Tx, job: JobRow, run: ReportedRun, *, action: str, data: str | None = None) -> None:
+def emit_about(tx: Tx, job: JobRow, run: ReportedRun, *, action: str, data: str | None = None) -> None:
     tx.emit(
         actor="hub",
         action=action,

@@ -25,7 +25,7 @@ from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.snapshot import Snapshot
 from computepool.hub.trust import reputation_rows
 
-PENALISED_ACTION = "node.struck"
+PENALISED_ACTION = "node.penalised"
 BANNED_ACTION = "node.banned"
 PROBATION_ACTION = "node.probation"
 CLEARED_ACTION = "node.cleared"
@@ -35,7 +35,7 @@ _JUDGES_MIN = 2
 
 def evidence(tx: Tx, snapshot: Snapshot, job: JobRow, *, refuters: Iterable[str]) -> str:
     """About whose job a result was wrong, and by whose word: what decides how far it counts against the node."""
-    submitter = job.behalf or job.account_id
+    submitter = job.on_behalf_of or job.account_id
     account = account_rows.get_account(tx.connection, submitter)
     age_ms = 0 if account is None else tx.now_ms - account.created_at_ms
     others = set(refuters) - {submitter}
@@ -43,29 +43,29 @@ def evidence(tx: Tx, snapshot: Snapshot, job: JobRow, *, refuters: Iterable[str]
     return refuted_by(others, submitter=submitter, old=old)
 
 
-def tell_owner(tx: Tx, node_id: str) -> None:
-    """Once for every strike, in its transaction: the strike's own event is for the job's submitter.
+def notify_owner(tx: Tx, node_id: str) -> None:
+    """Once for every violation, in its transaction: the violation's own event is for the job's submitter.
 
     Reputations are counted when the transaction ends, so this counts ahead of them. Should another unit of the very same
-    commit strike the node too, a ban may be told as a strike; what the node may do is not decided here.
+    commit penalise the node too, a ban may be told as a violation; what the node may do is not decided here.
     """
     node = node_rows.get_node(tx.connection, node_id)
     if node is None:
         return
-    told = sum(
+    reported = sum(
         1 for event in tx.events if _about(event, node_id, PENALISED_ACTION, BANNED_ACTION, PROBATION_ACTION)
     )
     wrong = [event for event in tx.events if _about(event, node_id, REFUTED_ACTION)]
-    if told >= len(wrong):
+    if reported >= len(wrong):
         return
     before = reputation_rows.load(tx.connection, [node_id]).get(node_id, NEWCOMER)
-    for event in wrong[:told]:
+    for event in wrong[:reported]:
         before = _after(before, event, owner=node.account_id)
-    now = _after(before, wrong[told], owner=node.account_id)
-    _tell(tx, node, action=_news(before, now) or PENALISED_ACTION, now=now, job_id=wrong[told]["job_id"])
+    now = _after(before, wrong[reported], owner=node.account_id)
+    _emit(tx, node, action=_news(before, now) or PENALISED_ACTION, now=now, job_id=wrong[reported]["job_id"])
 
 
-def tell_probed(tx: Tx, node_id: str, event: dict[str, Any]) -> None:
+def notify_probed(tx: Tx, node_id: str, event: dict[str, Any]) -> None:
     """The last test of a node on probation decided about it. Operators see the same event, with who accused it."""
     node = node_rows.get_node(tx.connection, node_id)
     if node is None:
@@ -73,7 +73,7 @@ def tell_probed(tx: Tx, node_id: str, event: dict[str, Any]) -> None:
     before = reputation_rows.load(tx.connection, [node_id]).get(node_id, NEWCOMER)
     now = _after(before, event, owner=node.account_id)
     if (action := _news(before, now)) is not None:
-        _tell(tx, node, action=action, now=now)
+        _emit(tx, node, action=action, now=now)
 
 
 def _news(before: Reputation, now: Reputation) -> str | None:
@@ -84,7 +84,7 @@ def _news(before: Reputation, now: Reputation) -> str | None:
     return CLEARED_ACTION if now.cleared_at_ms > before.cleared_at_ms else None
 
 
-def _tell(tx: Tx, node: NodeRow, *, action: str, now: Reputation, job_id: str | None = None) -> None:
+def _emit(tx: Tx, node: NodeRow, *, action: str, now: Reputation, job_id: str | None = None) -> None:
     data = {"sentence": sentence(node.name, now, tx.now_ms, action=action), "job_id": job_id}
     tx.emit(actor="hub", action=action, account_id=node.account_id, node_id=node.id, data=json.dumps(data))
 
@@ -101,7 +101,7 @@ def _after(before: Reputation, event: dict[str, Any], *, owner: str) -> Reputati
 def sentence(name: str, known: Reputation, now_ms: int, *, action: str) -> str:
     if action == CLEARED_ACTION:
         return (
-            f"{name} was right in {PROBES_RIGHT} tests: it is not on probation any more. What was said against it may have "
+            f"{name} was right in {PROBES_RIGHT} tests: it is no longer on probation. What was said against it may have "
             "been made up; an administrator sees by whom."
         )
     wrong = f"A result of {name} was proven wrong; it is not paid."

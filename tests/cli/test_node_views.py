@@ -1,4 +1,4 @@
-"""What people see of a node's hardware, with a real hub and a real node."""
+"""What people see of a node's reputation and hardware, with a real hub and a real node."""
 
 from __future__ import annotations
 
@@ -10,12 +10,30 @@ from computepool.sdk.client.config import Config, save_config
 from computepool.testing.processes import RealPool, wait_until
 from tests.cli.conftest import Run
 
-pytestmark = pytest.mark.process
-#: A busy machine may need several tries: each has little time and is cut off.
+pytestmark = [pytest.mark.process, pytest.mark.soak]
+#: A busy machine may need several tries of a measurement: each has little time and is cut off.
 SOON_S = 90.0
 
 
-@pytest.mark.soak
+def test_a_node_is_shown_with_what_it_did(run: Run) -> None:
+    with RealPool(newcomer_jobs=5) as real:
+        real.start_hub()
+        real.start_agent(name="studio-3", trusted=("*",))
+        save_config(Config(hub=real.hubs[0].url, key=real.admin_key))
+        client = real.client()
+        wait_until(client.nodes.list, SOON_S, "the node is there")
+        [line] = run("nodes").out.splitlines()
+        assert "\t0.71\t" in line
+        assert client.submit(abs, -3).result(SOON_S) == 3
+        view = json.loads(run("node", "show", "studio-3", "--json").out)
+        assert view["reliability"] == view["reputation"]["score"] > 0.711
+        shown = run("node", "show", "studio-3").out
+        assert "1 (weight 0.25)" in shown
+        assert "0 of 5 verified jobs" in shown  # the job was its owner's
+        assert "from 1 job done and 0 failures of its own" in run("node", "why", "studio-3").out
+        assert real.broken_rules() == []
+
+
 def test_a_node_is_shown_with_what_was_measured(run: Run) -> None:
     with RealPool(measure_every_s=5, measure_first_s=0, retier_round_s=0.1) as real:
         real.start_hub()

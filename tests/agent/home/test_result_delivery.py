@@ -37,7 +37,7 @@ async def test_a_group_comes_home_through_breaks_and_a_restart_whatever_its_keys
     parked = asyncio.create_task(home.node.poll(wait_ms=10_000))
     await asyncio.sleep(0.05)
     await hub.admin.post(f"/groups/{group}/reports", json=said)
-    assert (await asyncio.wait_for(parked, 5)).homecoming == [group], "a parked poll is told at once"
+    assert (await asyncio.wait_for(parked, 5)).result_deliveries == [group], "a parked poll is told at once"
 
     # The first agent is killed after a while; the next one goes on where it was.
     home.breaking.breaks = 10**6
@@ -100,7 +100,7 @@ async def test_a_full_disk_is_told_and_asking_again_verifies_what_is_there(
     home.start()
     assert (await home.arrived(group))["home"]["reason"] is None
     events = (await hub.admin.get("/events", params={"limit": 500})).json()["events"]
-    told = [event["data"]["reason"] for event in events if event["action"] == "group.home_trouble"]
+    told = [event["data"]["reason"] for event in events if event["action"] == "group.delivery_problem"]
     assert "does not match its digest" in told[-1]
     [folder] = home.folders()
     assert (folder / "files" / "a" / "deep" / "er" / "file.txt").read_bytes() == b"x" * 10_000
@@ -134,7 +134,7 @@ async def test_the_hub_restarts_in_the_middle_and_what_is_called_off_ends(tmp_pa
         home.start()
         assert await home.tell() == [group, off]
         await until(lambda: len(list((folder / "home" / ".coming").glob("*/.parts/*.part"))) == 2)
-        await hub.admin.post(f"/groups/{off}/return-home", json={"wanted": False})
+        await hub.admin.post(f"/groups/{off}/return-home", json={"enabled": False})
         assert await home.tell() == [group]
         await until(lambda: home.part is not None and home.part.under_way == [group])
         home.breaking.down = True
@@ -179,11 +179,15 @@ async def test_only_the_home_node_of_the_same_account_is_let_in(hub: HubDouble, 
         "digests": [],
     }
     for node in (other, foreign):
-        for path in (f"/homecomings/{group}", f"/homecomings/{group}/items", f"/artifacts/{digest}"):
+        for path in (
+            f"/result-deliveries/{group}",
+            f"/result-deliveries/{group}/items",
+            f"/artifacts/{digest}",
+        ):
             assert (await node.client.get(path)).status_code == 404, path
-        answer = await node.client.post(f"/homecomings/{group}/arrival", json=arrival)
+        answer = await node.client.post(f"/result-deliveries/{group}/arrival", json=arrival)
         assert answer.status_code == 404
-    lie = await home.node.client.post(f"/homecomings/{group}/arrival", json=arrival)
+    lie = await home.node.client.post(f"/result-deliveries/{group}/arrival", json=arrival)
     assert (lie.status_code, lie.json()["field"]) == (409, "items")
     assert (await hub.admin.get(f"/groups/{group}")).json()["home"]["state"] == "waiting"
 
@@ -199,7 +203,7 @@ def test_no_two_files_share_a_place_and_none_leaves_the_folder(group: list[tuple
         outputs = [OutputFile(name=name, digest="0" * 64, size=1) for name in names]
         item = GroupItem(key=key, state="succeeded", outputs=outputs, result_artifact="0" * 64)
         places += [file.path for file in home_folder.plan(item)]
-    folded = [home_folder._folded(place) for place in places]
+    folded = [home_folder._fold(place) for place in places]
     assert len(set(folded)) == len(folded)
     for place in map(PurePosixPath, folded):
         assert not place.is_absolute()

@@ -1,0 +1,87 @@
+"""The interface of every sandbox, and what the backends have in common.
+
+The executor knows only this module and base.py; the backend is chosen once, from those that passed the self-test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from computepool.agent.sandbox.base import Limits, Probe, SandboxPolicy
+from computepool.agent.sandbox.scratch import give, require_reachable
+from computepool.agent.sandbox.slots import Footprint, SandboxConfig, Slot, SlotPool, check_command
+from computepool.agent.sandbox.supervise import Process
+from computepool.core.isolation import Level
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What `spawn` was asked to start."""
+
+    argv: Sequence[str]
+    workdir: Path
+    limits: Limits
+    policy: SandboxPolicy
+    streams: Mapping[int, int | None]  #: 0, 1 and 2 -> descriptor of the agent; None: /dev/null
+
+
+class Sandbox:
+    level: Level
+    footprint: Footprint
+
+    def __init__(self, config: SandboxConfig) -> None:
+        self.config = config
+        self._pool = SlotPool(config, self.footprint)
+
+    @property
+    def limits_kind(self) -> str:
+        """How limits are enforced: cgroup1, cgroup2 or rlimit."""
+        return self._pool.limits_kind
+
+    def probe(self) -> Probe:
+        """Check that this machine can provide the sandbox, by running `true` in it."""
+        raise NotImplementedError
+
+    def inside(self, host: Path, *, workdir: Path, policy: SandboxPolicy) -> str:
+        """The path under which the job sees `host`: the work folder, something in it, or a mount."""
+        raise NotImplementedError
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        workdir: Path,
+        limits: Limits,
+        policy: SandboxPolicy,
+        stdin: int | None = None,
+        stdout: int | None = None,
+        stderr: int | None = None,
+    ) -> Process:
+        """Start `argv` in `workdir`; returns in well under a millisecond when a slot is warm.
+
+        Descriptors are duplicated, the caller closes its own; None means /dev/null. `argv[0]` is searched on the job's
+        PATH. As root the work folder is given to the job's uid. Raises SandboxError when it cannot start.
+        """
+        self._require(policy)
+        check_command(argv, policy)
+        require_reachable(workdir)
+        streams = {0: stdin, 1: stdout, 2: stderr}
+        command = Command(argv=argv, workdir=workdir, limits=limits, policy=policy, streams=streams)
+        with self._pool.starting(limits, policy.cpu_ids) as slot:
+            if self.level >= Level.NAMESPACE:
+                slot.refuse_root()
+            if slot.uid is not None:
+                give(workdir, slot.uid)
+            return self._start(slot, command)
+
+    def close(self) -> None:
+        """End every job and helper process of this sandbox."""
+        self._pool.close()
+
+    def _require(self, policy: SandboxPolicy) -> None:
+        """Raise SandboxError if this machine lacks what such a job needs."""
+
+    def _start(self, slot: Slot, command: Command) -> Process:
+        raise NotImplementedError

@@ -1,0 +1,80 @@
+"""Groups of commands that are imported when they are called: a command, and `--help`, load what they need and no more.
+
+Typer converts every value with pydantic, which takes longer to import than most commands take to run. So values that are
+of their type already (text, and what is not given) are taken as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, ClassVar, get_args
+
+import typer
+from typer._coercion import RuntimeParam, build_runtime_param
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command_from_info, get_group_from_info
+from typer.models import CommandInfo, TyperInfo
+
+
+def lazy_group(table: str) -> type[TyperGroup]:
+    """`table`: by line the name of a command, its place (`module:name` below `computepool.cli`), and its line in the help."""
+    rows = [line.split(maxsplit=2) for line in table.strip().splitlines()]
+    elsewhere = {name: (place, line) for name, place, line in rows}
+    return type("LazyCommands", (LazyGroup,), {"elsewhere": elsewhere})
+
+
+class LazyGroup(TyperGroup):
+    elsewhere: ClassVar[Mapping[str, tuple[str, str]]]
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands.update(
+            {name: TyperCommand(name, help=line) for name, (_, line) in self.elsewhere.items()}
+        )
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _convert_late(self, ctx)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is not None and name in self.elsewhere:
+            command = self.load(name)
+        _convert_late(command, ctx)
+        return name, command, rest
+
+    def load(self, name: str) -> Any:
+        """The command itself: what stands at its place is a group, a command, or the function of one."""
+        place, line = self.elsewhere[name]
+        module, _, attribute = place.partition(":")
+        found = getattr(import_module(f"computepool.cli.{module}"), attribute)
+        how: Any = {"pretty_exceptions_short": True, "rich_markup_mode": None}
+        if isinstance(found, typer.Typer):
+            info = TyperInfo(found, name=name)
+            if found.registered_callback is None:
+                info.help = line
+            return get_group_from_info(info, suggest_commands=True, **how)
+        command = found if isinstance(found, CommandInfo) else CommandInfo(name, callback=found)
+        return get_command_from_info(command, **how)
+
+
+def _convert_late(command: Any, ctx: Any) -> None:
+    for parameter in command.get_params(ctx):
+        known = parameter.type_descriptor
+        parameter._runtime_param = _LateParam(known.parameter_info, known.annotation)
+
+
+@dataclass(frozen=True)
+class _LateParam(RuntimeParam):
+    def _coerce_value(self, value: Any, param: Any, ctx: Any) -> Any:
+        inner = get_args(self.annotation)
+        ready = all(_is(item, inner[0]) for item in value) if inner else _is(value, self.annotation)
+        if ready and self.parameter_info.parser is None:
+            return value
+        return build_runtime_param(param.type_descriptor)._coerce_value(value, param=param, ctx=ctx)
+
+
+def _is(value: Any, kind: Any) -> bool:
+    return type(value) is kind and (kind is not str or value.isascii())

@@ -1,0 +1,55 @@
+"""`pool nodes`: the nodes of the pool."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from computepool.cli import output
+from computepool.cli.options import Json, Limit, open_pool
+from computepool.sdk.client.paging import rows
+
+
+def list_nodes(
+    *,
+    mine: Annotated[bool, typer.Option("--mine", help="Only your own nodes.")] = False,
+    limit: Limit = 100,
+    json: Json = False,
+) -> None:
+    """List the nodes of the pool.
+
+    \b
+    Examples:
+      pool nodes
+      pool nodes --mine --json
+    """
+    params = {"mine": "true" if mine else None}
+    nodes = rows(open_pool().transport, "/nodes", "nodes", limit=limit, params=params)
+    columns = (
+        "ID",
+        "NAME",
+        "STATE",
+        "TIER",
+        "CORES",
+        "RAM",
+        "GPUS",
+        "REGION",
+        "TAGS",
+        "RUNNING",
+        "RELIABILITY",
+        "SEEN",
+    )
+    output.show_table(
+        nodes, columns, map(_row, nodes), empty="No nodes. Add this machine: pool node start", json=json
+    )
+
+
+def _row(node: dict[str, Any]) -> tuple[output.Cell, ...]:
+    profile, reliability = node["profile"], node["reliability"]
+    cards = ", ".join(f"{gpu['name']} {output.memory(gpu['vram_mb'])}" for gpu in profile["gpus"])
+    return (
+        node["id"], node["name"], node["status"].replace("_", " "), node["tier"], f"{profile['cores']:g}",
+        output.memory(profile["ram_mb"]), cards, profile["region"], " ".join(profile["tags"]), node["running"],
+        "" if reliability is None else f"{reliability:.2f}", output.ago(node["last_seen_ms"]),
+    )  # fmt: skip

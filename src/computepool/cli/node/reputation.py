@@ -1,0 +1,77 @@
+"""`pool node evidence`, `review` and `pardon`: the outcomes behind a node's reputation, and bans for wrong ones."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from computepool.cli import output
+from computepool.cli.options import Json, Limit, open_pool
+from computepool.cli.references import NodeName
+
+
+def evidence(node: NodeName, *, limit: Limit = 30, json: Json = False) -> None:
+    """List the outcomes behind a node's reputation, newest first, with their weight.
+
+    For nodes of others, times are rounded to the hour and jobs are hidden.
+
+    \b
+    Examples:
+      pool node evidence studio-3
+    """
+    pool = open_pool()
+    found = pool.nodes.evidence(pool.nodes.find(node).id, limit=limit)
+    rows = [
+        (
+            output.moment(row.at_ms),
+            f"{row.weight if row.success is not False else -row.weight:+g}" if row.weight else "0",
+            "violation" if row.violation else "verified" if row.verified else "",
+            row.job_kind or "",
+            row.job_id or "",
+            row.sentence,
+        )
+        for row in found
+    ]
+    output.show_table(
+        found, ("TIME", "WEIGHT", "", "KIND", "JOB", "OUTCOME"), rows, empty="No outcomes yet.", json=json
+    )
+
+
+def review(
+    node: NodeName,
+    *,
+    note: Annotated[
+        str, typer.Option(metavar="TEXT", help="Explanation for the administrator.", show_default=False)
+    ] = "",
+    json: Json = False,
+) -> None:
+    """Ask an administrator to review your node's ban or probation.
+
+    The reasons are in `pool node evidence NODE`. The request appears in the administrator's `pool approvals list`.
+
+    \b
+    Examples:
+      pool node review studio-3 --note "faulty memory has been replaced"
+    """
+    pool = open_pool()
+    found = pool.nodes.find(node)
+    reply = pool.nodes.review(found.id, note=note)
+    output.show(reply, f"Requested a review of {found.name} ({reply.approval_id}).", json=json)
+
+
+def pardon(node: NodeName, *, json: Json = False) -> None:
+    """Lift a node's ban and clear its violations for wrong results (admin only).
+
+    For honest mistakes, such as faulty memory that was replaced. The node's streak restarts, so all its next results
+    are verified.
+
+    \b
+    Examples:
+      pool node pardon studio-3
+    """
+    pool = open_pool()
+    view = pool.nodes.pardon(pool.nodes.find(node).id)
+    output.show(
+        view, f"{view.name} takes jobs of others again. All its next results are verified.", json=json
+    )

@@ -1,0 +1,72 @@
+"""Pickles by value: a pickler that finds out on its way what has to be there for loading them.
+
+The only module here that loads cloudpickle: scripts and commands need none.
+"""
+
+from __future__ import annotations
+
+import io
+import types
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import cloudpickle
+
+from computepool.sdk.code import imports, own_modules
+from computepool.sdk.code.functions import Pickled, lock
+from computepool.sdk.code.source_lines import SourceLines
+from computepool.sdk.errors import BadRequest
+
+
+def by_value(thing: Any, *, what: str, modules: Iterable[types.ModuleType] = ()) -> Pickled:
+    with lock, _own_modules_by_value(modules):
+        file = io.BytesIO()
+        pickler = _Pickler(file)
+        try:
+            pickler.dump(thing)
+        except Exception as error:
+            # Objects raise what they like while they are pickled; the person needs to know which part it was.
+            raise BadRequest(f"Cannot send {what}: {type(error).__name__}: {error}") from error
+        data = Pickled(pickler.lines.along_with(file.getvalue()))
+        data.modules, data.imports = frozenset(pickler.modules), frozenset(pickler.imports)
+        return data
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Takes note of modules and of source lines on its way. Plain values and containers of them never come here."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.modules: set[str] = set()
+        self.imports: set[str] = set()
+        self.lines = SourceLines()
+
+    def reducer_override(self, thing: Any) -> Any:
+        if isinstance(thing, types.ModuleType):
+            self.modules.add(thing.__name__)
+        elif isinstance(thing, types.FunctionType) and not own_modules.is_installed(thing):
+            self.imports |= imports.of_function(thing)
+            self.lines.add(thing)
+        else:
+            named = isinstance(thing, _NAMED)
+            self.modules.add(getattr(thing if named else type(thing), "__module__", None) or "")
+        return super().reducer_override(thing)
+
+
+_NAMED = (type, types.FunctionType, types.BuiltinFunctionType)
+
+
+@contextmanager
+def _own_modules_by_value(more: Iterable[types.ModuleType]) -> Iterator[None]:
+    """For this pickling only: others in the process may use cloudpickle too."""
+    before = cloudpickle.list_registry_pickle_by_value()
+    found = {module.__name__: module for module in (*own_modules.loaded_modules(), *more)}
+    added = [module for name, module in found.items() if name not in before]
+    for module in added:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in added:
+            cloudpickle.unregister_pickle_by_value(module)

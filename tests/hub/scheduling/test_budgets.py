@@ -1,0 +1,108 @@
+"""What a job may cost the store and the wire. These numbers do not depend on the machine: raise one only for a reason."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import event
+
+from computepool.protocol.nodes.nodes import CompleteRequest, signed_text
+from computepool.protocol.tokens import b64
+from computepool.testing.hub import HubDouble, running_hub
+from computepool.testing.node import NodeDouble
+
+#: Statements that the writer runs for a submission, for a lease and for a batch of reports, however many jobs they are of;
+#: with those that begin and end the transaction.
+SUBMIT, LEASE, SETTLE = 14, 6, 17
+#: Statements that a page of results costs the readers.
+RESULTS = 4
+#: Bytes of a grant and of a report, for each job of a batch.
+GRANT_BYTES, REPORT_BYTES = 300, 140
+
+FUNCTION = {"kind": "function", "name": "noop", "function": "AA==", "needs": {"python": "3.11"}}
+
+
+class Statements:
+    def __init__(self, hub: HubDouble) -> None:
+        store = hub.hub.store
+        self.written: list[str] = []
+        self.read: list[str] = []
+        for engine, said in ((store._writer, self.written), (store._reader, self.read)):
+            event.listen(engine, "before_cursor_execute", lambda *args, said=said: said.append(args[2]))
+            event.listen(engine, "commit", lambda _connection, said=said: said.append("COMMIT"))
+
+    @contextmanager
+    def at_most(self, *, written: int, read: int = 0) -> Iterator[None]:
+        self.written.clear()
+        self.read.clear()
+        yield
+        assert len(self.written) <= written, "\n".join(self.written)
+        assert len(self.read) <= read, "\n".join(self.read)
+
+
+@pytest.fixture
+async def quiet(tmp_path: Path):  # type: ignore[no-untyped-def]
+    """No duty of the hub's own runs beside the test."""
+    never = dict.fromkeys(("webhook_round_s", "tick_s", "usage_round_s", "probe_round_s"), 10_000)
+    async with running_hub(tmp_path, verify="adaptive", **never) as hub:
+        yield hub
+
+
+async def _group(hub: HubDouble) -> str:
+    return str((await hub.admin.post("/groups", json={"name": "g", "kind": "session"})).json()["id"])
+
+
+async def _submit(hub: HubDouble, group: str, *, jobs: int) -> None:
+    request = {"spec": FUNCTION, "items": [{"payload": "AA=="}] * jobs, "group_id": group}
+    (await hub.admin.post("/jobs", json=request, headers={"Idempotency-Key": f"{jobs}"})).raise_for_status()
+
+
+async def _take_all(node: NodeDouble, jobs: int) -> None:
+    while len(node.holding) < jobs:
+        await node.poll()
+
+
+async def _report_all(node: NodeDouble) -> None:
+    reports = [node.make_report(id_, result="AA==") for id_ in sorted(node.holding)]
+    assert set(await node.report_all(reports)) == {"accepted"}
+
+
+@pytest.mark.parametrize("jobs", [1, 4])
+async def test_statements_of_a_jobs_life(quiet: HubDouble, jobs: int) -> None:
+    group, node = await _group(quiet), await quiet.node()
+    for count in (2, 3):  # what is remembered after the first time is not asked again
+        await _submit(quiet, group, jobs=count)
+        await _take_all(node, count)
+        await _report_all(node)
+    cursor = (await quiet.admin.get(f"/groups/{group}/results")).json()["cursor"]
+    statements = Statements(quiet)
+    polling = asyncio.create_task(_take_all(node, jobs))
+    with statements.at_most(written=SUBMIT + LEASE):
+        await _submit(quiet, group, jobs=jobs)
+        await polling
+    with statements.at_most(written=SETTLE):
+        await _report_all(node)
+    with statements.at_most(written=0, read=RESULTS):
+        page = await quiet.admin.get(f"/groups/{group}/results", params={"after": cursor})
+    assert len(page.json()["results"]) == jobs
+
+
+async def test_bytes_on_the_wire(quiet: HubDouble) -> None:
+    """Of each further job of a batch: the spec and the head of a message are shared."""
+    group, node = await _group(quiet), await quiet.node()
+    granted, reported = [], []
+    for jobs in (1, 4):
+        await _submit(quiet, group, jobs=jobs)
+        await _take_all(node, jobs)
+        grants = sorted(node.holding.values(), key=lambda grant: grant.attempt_id)
+        granted.append(sum(len(grant.model_dump_json(exclude_defaults=True)) for grant in grants))
+        reports = [node.make_report(grant.attempt_id, result="AA==") for grant in grants]
+        request = CompleteRequest(reports=reports, signature=b64(node.key.sign(signed_text(reports))))
+        reported.append(len(request.model_dump_json(exclude_defaults=True)))
+        await _report_all(node)
+    assert (granted[1] - granted[0]) / 3 <= GRANT_BYTES
+    assert (reported[1] - reported[0]) / 3 <= REPORT_BYTES
