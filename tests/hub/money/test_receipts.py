@@ -85,7 +85,7 @@ async def test_a_receipt_holds_and_says_so(hub: HubDouble) -> None:
         "One run was paid for.",
         "The transfers are exactly these amounts, between these accounts, once.",
         "They are about this job and attempt, and were made when the result was accepted.",
-        "24.00 were put on hold for the 2 job(s) of the submission.",
+        "24.00 were put on hold for the 2 jobs of the submission.",
         "Each of the 4 ledger rows has the hash of its content.",
         f"They are linked in the ledger's chain (rows {first} to {last}).",
     ]
