@@ -121,7 +121,7 @@ async def test_there_is_no_receipt_before_or_without_a_result(hub: HubDouble) ->
     sam, pia = await hub.account("sam", "submitter"), await hub.account("pia", "provider")
     [job_id] = await submit(sam, needs={"cores": 500}, max_price=CREDIT)
     answer = await sam.get(f"/jobs/{job_id}/receipt")
-    assert (answer.status_code, "it is queued" in answer.json()["detail"]) == (409, True)
+    assert (answer.status_code, "this one is queued" in answer.json()["detail"]) == (409, True)
     node = await hub.node(pia)
     [failing] = await submit(sam)
     [grant] = await node.take()
