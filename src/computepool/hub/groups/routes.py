@@ -24,7 +24,7 @@ from computepool.hub.http.dependencies import (
 )
 from computepool.hub.http.guard import guarded
 from computepool.hub.http.openapi.problems import refuses
-from computepool.hub.http.rate_limit import take_submission
+from computepool.hub.http.rate_limit import limits_of
 from computepool.protocol.base import NAME_MAX
 from computepool.protocol.jobs.children import MessagePage
 from computepool.protocol.jobs.groups import (
@@ -168,7 +168,7 @@ async def register_keys(
     remembered: RememberedDep,
 ) -> RegisterKeysReply:
     """Register keys that the group expects, with or without a job."""
-    take_submission(request, principal.account_id)
+    limits_of(request.app.state).submissions.take(principal.account_id)
     return await collector.register(hub, principal, group_id, request=body, remembered=remembered)
 
 
@@ -183,7 +183,7 @@ async def report_keys(
     remembered: RememberedDep,
 ) -> KeyReportsReply:
     """Report outcomes of keys without a job; the first report of a key counts."""
-    take_submission(request, principal.account_id)
+    limits_of(request.app.state).submissions.take(principal.account_id)
     return await collector.report(hub, principal, group_id, request=body, remembered=remembered)
 
 
