@@ -61,7 +61,10 @@ async def test_a_short_request_does_not_become_a_million_rows(hub: HubDouble) ->
     await set_quota(hub, sam, artifact_bytes_max=1_000_000)
     data = some(32)
     assert (await put(sam, data)).is_success
-    files = [{"name": f"f{number}", "digest": digest_of(data), "size": 32} for number in range(LINKS_MAX // 1_000 + 1)]
+    files = [
+        {"name": f"f{number}", "digest": digest_of(data), "size": 32}
+        for number in range(LINKS_MAX // 1_000 + 1)
+    ]
     jobs = await submit(sam, items=len(files))
     for links in ({"spec": {"inputs": files}}, {"after": jobs}):
         async with untouched(hub):

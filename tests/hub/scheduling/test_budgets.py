@@ -109,7 +109,9 @@ async def test_statements_do_not_depend_on_how_many_wait_for_a_job(quiet: HubDou
             needed.append(len(statements.written))
         for job_id in waiting:
             seen = await job(quiet.admin, job_id)
-            expected = ("queued", "waiting_for_node") if ending == "accepted" else ("cancelled", "dependency_failed")
+            expected = (
+                ("queued", "waiting_for_node") if ending == "accepted" else ("cancelled", "dependency_failed")
+            )
             assert (seen["state"], seen["reason"]) == expected
     assert needed[1] <= needed[0], "\n".join(statements.written)
 
