@@ -177,7 +177,8 @@ def release_dependents(tx: Tx, job_ids: Sequence[str], effects: Effects) -> None
         released = dependency_rows.release(tx, dependents, count)
         free = sorted(job_id for job_id, pending in released.items() if not pending)
         effects.requeued += free
-        tx.touch("queue", *(f"job:{job_id}" for job_id in free))
+        if free:
+            tx.touch("queue", *(f"job:{job_id}" for job_id in free))
 
 
 @dataclass(frozen=True, slots=True)

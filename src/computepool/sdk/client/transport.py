@@ -317,8 +317,8 @@ def raise_for_problem(reply: PlainReply | httpx2.Response) -> None:
     try:
         raise hub_error(Problem.model_validate_json(reply.content))
     except ValidationError:
-        said = printable(f"{reply.reason_phrase}: {reply.text[:200]}")
-        text = f"The hub answered {reply.status_code} {said}"
+        shown = printable(f"{reply.reason_phrase}: {reply.text[:200]}")
+        text = f"The hub answered {reply.status_code} {shown}"
         kind = Unavailable if reply.status_code in _PROXY_SAYS_NOT_NOW else ComputePoolError
         raise kind(text, retry_after_s=_seconds(reply.headers.get("retry-after"))) from None
 
