@@ -215,10 +215,10 @@ async def get_result_delivery_items(
 @router.post("/result-deliveries/{group_id}/problem", status_code=204, tags=["agent"], responses=refuses(404))
 async def report_delivery_problem(group_id: IdPath, body: DeliveryProblem, node: Node, hub: HubDep) -> None:
     """Report why delivery has not succeeded yet."""
-    await result_delivery.trouble(hub, node, group_id, request=body)
+    await result_delivery.report_problem(hub, node, group_id, request=body)
 
 
 @router.post("/result-deliveries/{group_id}/arrival", tags=["agent"], responses=refuses(404, 409))
 async def report_arrival(group_id: IdPath, body: ArrivalRequest, node: Node, hub: HubDep) -> ArrivalReply:
     """Report that everything was delivered and verified."""
-    return await result_delivery.arrived(hub, node, group_id, request=body)
+    return await result_delivery.record_arrival(hub, node, group_id, request=body)
