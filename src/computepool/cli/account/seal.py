@@ -148,7 +148,7 @@ def open_files(
         target = source if out is None else out / source.name if out.is_dir() or len(files) > 1 else out
         target.parent.mkdir(parents=True, exist_ok=True)
         about = sealing.open_file(source, target)
-        opened.append({"file": str(source), "opened": str(target), "was": about})
+        opened.append({"file": str(source), "opened": str(target), "was": str(about)})
         if not output.as_json():
             output.note(f"{source.name} was {about}")
             output.write_line(str(target))

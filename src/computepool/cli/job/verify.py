@@ -97,6 +97,7 @@ def _read(file: Path) -> dict[str, Any]:
     from pydantic import ValidationError
 
     from computepool.protocol.money.receipts import SignedReceipt
+    from computepool.protocol.tokens import unique_fields
     from computepool.sdk.jobs.options import readable_file
 
     try:
@@ -105,7 +106,7 @@ def _read(file: Path) -> dict[str, Any]:
         else:
             with readable_file(file, what="receipt").open() as opened:
                 text = opened.read(_SIZE_MAX)
-        document = json_text.loads(text, object_pairs_hook=_without_repeats)
+        document = json_text.loads(text, object_pairs_hook=unique_fields)
         SignedReceipt.model_validate(document)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
@@ -116,14 +117,6 @@ def _read(file: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise BadRequest(f"{file} is not a receipt.")
     return document
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A field that is there twice would be read one way and shown another."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a field occurs twice")
-    return found
 
 
 def _trust(document: dict[str, Any], key: str | None) -> dict[str, str]:
