@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 import typer
 
 from computepool.cli import output
+from computepool.core.plaintext import printable
 
 if TYPE_CHECKING:
     from computepool.sdk import JobOptions, Pool
@@ -85,7 +86,7 @@ def confirm(question: str) -> None:
     """Before what cannot be undone. A script must say --yes: it cannot have read what was shown."""
     if not sys.stdin.isatty():
         raise typer.BadParameter("There is no terminal to confirm on; pass --yes.")
-    typer.confirm(question, abort=True, err=True)
+    typer.confirm(printable(question), abort=True, err=True)
 
 
 def find_id(kind: str, word: str) -> str:
