@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Boolean, Connection
@@ -21,19 +22,19 @@ _Processors = tuple[tuple[int, _Process], ...]  #: by place, for the values that
 @dataclass(frozen=True, slots=True)
 class _Compiled:
     sql: str
-    names: tuple[str, ...]  #: of the parameters, in the order of their places
+    values: Callable[[Row], Any]  #: of a row's parameters, in their places or by their names, as the driver takes them
     constants: dict[str, Any]  #: what the statement itself says
-    processors: _Processors  #: of parameters
+    processors: tuple[tuple[Any, _Process], ...]  #: by place or name, for the values that need one
     fetched: _Processors  #: of columns
-    positional: bool
 
     def arranged(self, row: Row) -> Any:
-        given = {**self.constants, **row} if self.constants else row
-        values = [given[name] for name in self.names]
-        for place, process in self.processors:
-            if values[place] is not None:
-                values[place] = process(values[place])
-        return tuple(values) if self.positional else dict(zip(self.names, values, strict=True))
+        given = self.values({**self.constants, **row} if self.constants else row)
+        if self.processors:
+            given = list(given) if isinstance(given, tuple) else given
+            for place, process in self.processors:
+                if given[place] is not None:
+                    given[place] = process(given[place])
+        return given
 
     def read(self, row: Sequence[Any]) -> Fetched:
         values = list(row)
@@ -88,19 +89,35 @@ class Prepared:
         assert not compiled.post_compile_params, (
             "a list of values has no fixed number of places: see dialect.among_ids"
         )
-        names = tuple(compiled.positiontup if compiled.positional else compiled.bind_names.values())
-        processors: Mapping[str, _Process] = compiled._bind_processors
         constants = {name: value for name, value in compiled.params.items() if name not in row}
+        names = compiled.positiontup if compiled.positional else tuple(compiled.bind_names.values())
+        places = range(len(names)) if compiled.positional else names
         return _Compiled(
             sql=compiled.string,
-            names=names,
+            values=_values_of(names) if compiled.positional else dict,
             constants=constants,
             processors=tuple(
-                (place, processors[name]) for place, name in enumerate(names) if name in processors
+                (place, process)
+                for place, name in zip(places, names, strict=True)
+                if (process := _processor(compiled, name)) is not None
             ),
             fetched=() if many else _fetched(connection, compiled),
-            positional=compiled.positional,
         )
+
+
+def _values_of(names: Sequence[str]) -> Callable[[Row], tuple[Any, ...]]:
+    """An `itemgetter` of several names is much quicker than a loop."""
+    return itemgetter(*names) if len(names) > 1 else lambda row: tuple(row[name] for name in names)
+
+
+def _processor(compiled: Any, name: str) -> _Process | None:
+    """How a value becomes the driver's."""
+    process: _Process | None = compiled._bind_processors.get(name)
+    return _NUMBERS.__getitem__ if process and isinstance(compiled.binds[name].type, Boolean) else process
+
+
+#: Booleans for a driver that has none. It would take them as they are, but looks for an adapter of each, which is slow.
+_NUMBERS = {False: 0, True: 1}
 
 
 def _fetched(connection: Connection, compiled: Any) -> _Processors:
