@@ -112,11 +112,13 @@ def _values_of(names: Sequence[str]) -> Callable[[Row], tuple[Any, ...]]:
 
 def _processor(compiled: Any, name: str) -> _Process | None:
     """How a value becomes the driver's."""
+    if isinstance(compiled.binds[name].type, Boolean) and not compiled.dialect.supports_native_boolean:
+        return _NUMBERS.__getitem__
     process: _Process | None = compiled._bind_processors.get(name)
-    return _NUMBERS.__getitem__ if process and isinstance(compiled.binds[name].type, Boolean) else process
+    return process
 
 
-#: Booleans for a driver that has none. It would take them as they are, but looks for an adapter of each, which is slow.
+#: Booleans for SQLite, which has none: its driver takes them as they are, but looks for an adapter of each, which is slow.
 _NUMBERS = {False: 0, True: 1}
 
 
