@@ -74,7 +74,7 @@ class Caller:
     @property
     def slowness(self) -> float:
         """Of the machine, since the last reset."""
-        return statistics.mean(self.reference_s) / REFERENCE_S
+        return statistics.median(self.reference_s) / REFERENCE_S
 
     def _refer(self) -> None:
         began = time.thread_time()

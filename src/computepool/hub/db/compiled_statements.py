@@ -22,19 +22,8 @@ _Processors = tuple[tuple[int, _Process], ...]  #: by place, for the values that
 @dataclass(frozen=True, slots=True)
 class _Compiled:
     sql: str
-    values: Callable[[Row], Any]  #: of a row's parameters, in their places or by their names, as the driver takes them
-    constants: dict[str, Any]  #: what the statement itself says
-    processors: tuple[tuple[Any, _Process], ...]  #: by place or name, for the values that need one
+    arrange: Callable[[Row], Any]  #: a row's parameters as the driver takes them
     fetched: _Processors  #: of columns
-
-    def arranged(self, row: Row) -> Any:
-        given = self.values({**self.constants, **row} if self.constants else row)
-        if self.processors:
-            given = list(given) if isinstance(given, tuple) else given
-            for place, process in self.processors:
-                if given[place] is not None:
-                    given[place] = process(given[place])
-        return given
 
     def read(self, row: Sequence[Any]) -> Fetched:
         values = list(row)
@@ -54,15 +43,14 @@ class Prepared:
     def execute(self, connection: Connection, rows: Sequence[Row]) -> int:
         """How many rows it changed or made."""
         compiled = self._compiled(connection, rows[0], many=True)
-        arranged = compiled.arranged
-        cursor = _run(connection, compiled.sql, [arranged(row) for row in rows])
+        cursor = _run(connection, compiled.sql, list(map(compiled.arrange, rows)))
         count: int = cursor.rowcount
         cursor.close()
         return count
 
     def rows(self, connection: Connection, **parameters: Any) -> list[Fetched]:
         compiled = self._compiled(connection, parameters, many=False)
-        cursor = _run(connection, compiled.sql, compiled.arranged(parameters))
+        cursor = _run(connection, compiled.sql, compiled.arrange(parameters))
         found: list[Fetched] = cursor.fetchall()
         cursor.close()
         return list(map(compiled.read, found)) if compiled.fetched else found
@@ -90,22 +78,38 @@ class Prepared:
             "a list of values has no fixed number of places: see dialect.among_ids"
         )
         constants = {name: value for name, value in compiled.params.items() if name not in row}
-        names = compiled.positiontup if compiled.positional else tuple(compiled.bind_names.values())
-        places = range(len(names)) if compiled.positional else names
         return _Compiled(
             sql=compiled.string,
-            values=_values_of(names) if compiled.positional else dict,
-            constants=constants,
-            processors=tuple(
-                (place, process)
-                for place, name in zip(places, names, strict=True)
-                if (process := _processor(compiled, name)) is not None
-            ),
+            arrange=_arrangement(compiled, constants),
             fetched=() if many else _fetched(connection, compiled),
         )
 
 
-def _values_of(names: Sequence[str]) -> Callable[[Row], tuple[Any, ...]]:
+def _arrangement(compiled: Any, constants: dict[str, Any]) -> Callable[[Row], Any]:
+    """How a row's values, and what the statement itself says, become the driver's parameters: in their places, or by name."""
+    names = compiled.positiontup if compiled.positional else list(compiled.bind_names.values())
+    values = _values_of(names) if compiled.positional else dict
+    places = range(len(names)) if compiled.positional else names
+    found = [(place, _processor(compiled, name)) for place, name in zip(places, names, strict=True)]
+    processors = [(place, process) for place, process in found if process is not None]
+    if not constants and not processors:
+        return values
+    if not processors:
+        return lambda row: values({**constants, **row})
+
+    def arrange(row: Row) -> Any:
+        given: Any = values({**constants, **row} if constants else row)
+        if compiled.positional:
+            given = list(given)
+        for place, process in processors:
+            if given[place] is not None:
+                given[place] = process(given[place])
+        return tuple(given) if compiled.positional else given
+
+    return arrange
+
+
+def _values_of(names: Sequence[str]) -> Callable[[Row], Any]:
     """An `itemgetter` of several names is much quicker than a loop."""
     return itemgetter(*names) if len(names) > 1 else lambda row: tuple(row[name] for name in names)
 
