@@ -81,7 +81,8 @@ class OwnerConsole(Watcher):
 
     def show(self, text: str) -> None:
         at = datetime.fromtimestamp(self._clock.now_ms() / 1000, tz=UTC).astimezone()
-        self._print(f"{at:%H:%M:%S}  {printable(text)}")
+        line = printable(text).replace("\n", "\\n")  # or a stranger's words could pass for another line
+        self._print(f"{at:%H:%M:%S}  {line}")
 
     def _print(self, text: str) -> None:
         """A closed terminal, or one with another encoding, must not affect jobs."""

@@ -95,17 +95,12 @@ def _run(paid: Paid) -> dict[str, Any]:
         "tier": bill.zone.tier,
         "region": bill.zone.region,
         "prices": _prices(bill),
-        "spot": bill.spot,
-        "units": bill.units,
-        "price": bill.price,
-        "leased_at_ms": attempt.leased_at_ms,
-        "started_at_ms": attempt.started_at_ms,
-        "finished_at_ms": attempt.finished_at_ms,
-        "billed_ms": bill.billed_ms,
-        "charge": bill.charge,
-        "pay": bill.pay,
-        "fee": bill.fee,
+        **{name: getattr(attempt, name) for name in ("leased_at_ms", "started_at_ms", "finished_at_ms")},
+        **{name: getattr(bill, name) for name in _OF_BILL},
     }
+
+
+_OF_BILL = ("spot", "units", "price", "billed_ms", "charge", "pay", "fee")
 
 
 def _part_times(paid: Paid) -> dict[str, int]:

@@ -121,23 +121,11 @@ def _capital(sentence: str) -> str:
 
 
 def _why(hub: Hub, found: explain.Explanation) -> WhyView:
-    return WhyView(
+    return WhyView.from_attributes(
+        found,
         reason="waiting_for_node",
-        sentence=found.sentence,
-        nodes=found.nodes,
-        eligible_now=found.eligible_now,
-        unsatisfiable=found.unsatisfiable,
-        gates=[
-            GateView(
-                gate=gate.gate,
-                need=gate.need,
-                failing=gate.failing,
-                failing_even_if_idle=gate.failing_even_if_idle,
-                passing_without=gate.passing_without,
-            )
-            for gate in found.gates
-        ],
-        changes=[ChangeView(change=change.change, nodes=change.nodes) for change in found.changes],
+        gates=[GateView.from_attributes(gate) for gate in found.gates],
+        changes=[ChangeView.from_attributes(change) for change in found.changes],
     )
 
 
@@ -153,14 +141,10 @@ async def preview(hub: Hub, principal: Principal, request: PreviewRequest) -> Pr
     return PreviewView(
         why=_why(hub, explain.explain(fleet, shape)),
         hosts=[
-            NodeVerdictView(
-                node_id=verdict.node_id,
-                name=verdict.name,
-                ok=verdict.ok,
+            NodeVerdictView.from_attributes(
+                verdict,
                 failed=[failure.text for failure in verdict.failed],
                 busy=bool(verdict.failed) and all(failure.busy for failure in verdict.failed),
-                score=verdict.score,
-                terms=verdict.terms,
                 tags=sorted(fleet.profile(verdict.node_id).tags),
                 mesh_version=fleet.profile(verdict.node_id).mesh_version,
             )
