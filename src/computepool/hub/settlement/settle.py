@@ -52,14 +52,7 @@ from computepool.hub.settlement.verification.sampling import Checks
 from computepool.hub.settlement.verification.verification import ReportedRun
 from computepool.hub.snapshot import Snapshot, take_for, write
 from computepool.hub.trust import hardware
-from computepool.protocol.nodes.nodes import (
-    CompleteReply,
-    CompleteRequest,
-    LogText,
-    Report,
-    ReportAnswer,
-    signed_text_of,
-)
+from computepool.protocol.nodes.nodes import CompleteReply, CompleteRequest, LogText, Report, ReportAnswer
 
 #: How long a job given back waits before it is offered again, doubling with every attempt.
 _GIVEN_BACK_MS = 10
@@ -88,7 +81,7 @@ class SettledReports:
 
 async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> CompleteReply:
     digests = [report.digest() for report in request.reports]
-    if not authenticator.signed_by_node(node, request.signature, signed_text_of(request.reports, digests)):
+    if not authenticator.signed_by_node(node, request.signature, request.signed_text(digests)):
         raise Forbidden("The reports are not signed with this node's key.")
     await usage.observe(hub, node.node_id, request.reports)
     jitter = hub.clock.entropy(1)[0] / 256

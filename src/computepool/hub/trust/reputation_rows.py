@@ -63,7 +63,7 @@ def _fold(
     known: Mapping[str, tuple[str, Reputation]],
 ) -> dict[str, Reputation]:
     found = {node_id: before for node_id, (_, before) in known.items()}
-    for (node_id, *_), alike in groupby(about, key=_said):
+    for (node_id, *_), alike in groupby(about, key=_fields_that_count):
         owner = owners.get(node_id)
         if owner is None:
             continue  # not a node of this pool
@@ -77,7 +77,7 @@ def _fold(
     return found
 
 
-def _said(about: tuple[str, Mapping[str, Any]]) -> tuple[Any, ...]:
+def _fields_that_count(about: tuple[str, Mapping[str, Any]]) -> tuple[Any, ...]:
     """All that counts of an event. The many successes of a batch say the same, one after the other."""
     node_id, event = about
     return (node_id, event["action"], event["reason"], event["account_id"], event["at_ms"], event["data"])

@@ -64,14 +64,14 @@ class SubmitterCounts:
 def _read(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[SubmitterEvent, int]]:
     """What the events say, and how many in a row say the same: those of a batch mostly do."""
     counted = (event for event in events if event["action"] in submitter_reputation.ACTIONS)
-    for _, alike in groupby(counted, key=_said):
+    for _, alike in groupby(counted, key=_fields_that_count):
         first, *more = alike
         if (run := submitter_reputation.read(first)) is not None:
             yield run, 1 + len(more)
 
 
 #: All that counts of an event.
-_said = itemgetter(*_COLUMN_NAMES)
+_fields_that_count = itemgetter(*_COLUMN_NAMES)
 
 
 @cache

@@ -359,21 +359,17 @@ class CompleteRequest(Request):
     #: by the node's key over signed_text()
     signature: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")]
 
-    def signed_text(self) -> bytes:
-        return signed_text(self.reports)
+    def signed_text(self, digests: Iterable[str] | None = None) -> bytes:
+        return signed_text(self.reports, digests)
 
 
-def signed_text(reports: Sequence[Report]) -> bytes:
+def signed_text(reports: Sequence[Report], digests: Iterable[str] | None = None) -> bytes:
     """What a node vouches for: how each attempt ended, and how long it ran, which is what it is paid for.
 
-    Not how long ago it ended: that grows while a report waits for a hub that is away.
+    Not how long ago it ended: that grows while a report waits for a hub that is away. `digests`: the reports', if known.
     """
-    return signed_text_of(reports, [report.digest() for report in reports])
-
-
-def signed_text_of(reports: Iterable[Report], digests: Iterable[str]) -> bytes:
-    """The same, for who needs the digests, too."""
-    pairs = zip(reports, digests, strict=True)
+    known = [report.digest() for report in reports] if digests is None else digests
+    pairs = zip(reports, known, strict=True)
     return "\n".join(f"{digest} {report.ran_ms}" for report, digest in pairs).encode()
 
 
