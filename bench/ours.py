@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.table import Figure
 
-MODULES = ("allocation", "heartbeats", "throughput", "groups", "artifacts", "money", "sandboxes")
+MODULES = ("allocation", "heartbeats", "hub_cost", "throughput", "groups", "artifacts", "money", "sandboxes")
 
 #: What the modules measure when they are run from here. Functions as many as the peers' calls: a longer run would
 #: hide more of what it costs to begin and to end.
@@ -19,6 +19,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
     "quick": {
         "allocation": {"SIZES": (500, 5_000)},
         "heartbeats": {"NODES": 200, "MEASURE_S": 2.0},
+        "hub_cost": {"JOBS": 2_000, "ROUNDS": 1},
         "throughput": {"FUNCTIONS": 500, "COMMANDS": 100, "BOXED_COMMANDS": 50, "SINGLES": 20},
         "groups": {"ITEMS": 2_000, "SINGLES": 500, "ROUNDS": 1},
         "artifacts": {"MEGABYTES": 256, "ROUNDS": 1},
@@ -29,6 +30,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
     "tiny": {
         "allocation": {"SIZES": (50,)},
         "heartbeats": {"NODES": 4, "INTERVAL_S": 0.2, "MEASURE_S": 0.5},
+        "hub_cost": {"JOBS": 40, "WARM": 20, "ROUNDS": 1},
         "throughput": {"FUNCTIONS": 20, "COMMANDS": 5, "BOXED_COMMANDS": 2, "SINGLES": 2},
         "groups": {"ITEMS": 200, "SINGLES": 20, "ROUNDS": 1},
         "artifacts": {"MEGABYTES": 8, "ROUNDS": 1},

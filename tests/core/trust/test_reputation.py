@@ -134,6 +134,14 @@ def test_little_by_little_is_all_at_once(history: list[ReputationEvent], cut: in
     assert recompute(history[cut:], recompute(history[:cut])) == recompute(history)
 
 
+@given(reputations, outcomes, st.integers(1, 9))
+def test_told_often_at_once_is_told_one_by_one(
+    before: Reputation, history: list[ReputationEvent], times: int
+) -> None:
+    for outcome in history:
+        assert update(before, outcome, times=times) == recompute([outcome] * times, before)
+
+
 @given(reputations, st.sampled_from(NOTHING), st.integers(0, 900 * DAY_MS))
 def test_what_has_no_weight_changes_nothing(reputation: Reputation, evidence: Evidence, at_ms: int) -> None:
     assert update(reputation, ReputationEvent("n", evidence, at_ms)) == reputation

@@ -52,6 +52,14 @@ def test_little_by_little_is_all_at_once(history: list[SubmitterEvent], cut: int
     assert recompute(history[cut:], recompute(history[:cut])) == recompute(history)
 
 
+@given(runs, st.sampled_from(list(Deed)), st.integers(0, 400 * DAY_MS), st.integers(1, 9))
+def test_told_often_at_once_is_told_one_by_one(
+    history: list[SubmitterEvent], deed: Deed, at_ms: int, times: int
+) -> None:
+    known, run = recompute(history), SubmitterEvent("a", "n", deed, at_ms)
+    assert update(known, run, times=times) == recompute([run] * times, known)
+
+
 def test_it_is_the_rule_of_the_nodes() -> None:
     assert UNKNOWN.score(0) == NEWCOMER_SCORE
     theirs = of_node([ReputationEvent("n", kind, 5) for kind in (Evidence.VERIFIED, Evidence.NODE_FAULT)])

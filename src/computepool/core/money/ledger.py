@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from computepool.core.errors import InvariantViolation
 from computepool.core.money.money import AMOUNT_MAX
@@ -42,8 +43,7 @@ class Kind(StrEnum):
     PAYOUT_RETURN = "payout_return"
 
 
-@dataclass(frozen=True, slots=True)
-class Leg:
+class Leg(NamedTuple):
     debit: str
     credit: str
     amount: int

@@ -136,18 +136,25 @@ def number_of(account_id: str) -> int:
     return int.from_bytes(hashlib.sha256(account_id.encode()).digest()[:7], "big") or 1
 
 
-def update(before: Reputation, outcome: ReputationEvent) -> Reputation:
-    """The rule. An outcome without weight changes nothing, not even the time from which silence is counted."""
+def update(before: Reputation, outcome: ReputationEvent, *, times: int = 1) -> Reputation:
+    """The rule. An outcome without weight changes nothing, not even the time from which silence is counted.
+
+    `times`: as if it were told so often, one after the other.
+    """
     if outcome.evidence in _INTEGRITY:
-        return _INTEGRITY[outcome.evidence](before, outcome)
+        for _ in range(times):
+            before = _INTEGRITY[outcome.evidence](before, outcome)
+        return before
     weight, at_ms = WEIGHTS[outcome.evidence], outcome.at_ms
     lost = outcome.evidence is Evidence.LEASE_LOST
     # A node that goes away loses all that it held at once: that is one failure, however many short jobs waited in its
     # lanes. Counted one by one, a single reboot would be remembered for months.
     if not weight.quarters or (lost and before.lost_at_ms == at_ms):
         return before
-    good = weight.success
-    success, failure = weigh(*before.faded(at_ms), weight)
+    good, times = weight.success, 1 if lost else times
+    success, failure = before.faded(at_ms)
+    for _ in range(times):
+        success, failure = weigh(success, failure, weight)
     fresh = outcome.evidence is not Evidence.CONFIRMED  # that one was counted when it was accepted
     counted = replace(
         before,
@@ -155,29 +162,29 @@ def update(before: Reputation, outcome: ReputationEvent) -> Reputation:
         failure=failure,
         changed_at_ms=max(before.changed_at_ms, at_ms),
         lost_at_ms=at_ms if lost else before.lost_at_ms,
-        successes=before.successes + (good and fresh),
-        failures=before.failures + (not good),
+        successes=before.successes + times * (good and fresh),
+        failures=before.failures + times * (not good),
     )
     served = good and not outcome.own and outcome.evidence is not Evidence.NARROW
-    return _apply_work(counted, outcome, fresh=fresh) if served else counted
+    return _apply_work(counted, outcome, fresh=fresh, times=times) if served else counted
 
 
-def _apply_work(before: Reputation, outcome: ReputationEvent, *, fresh: bool) -> Reputation:
+def _apply_work(before: Reputation, outcome: ReputationEvent, *, fresh: bool, times: int) -> Reputation:
     """What work for others adds: successes, tenure, and the streak of results that were compared and agreed."""
     day = outcome.at_ms // DAY_MS
     compared = outcome.evidence in (Evidence.VERIFIED, Evidence.CONFIRMED)
     return replace(
         before,
-        successes_for_others=before.successes_for_others + fresh,
+        successes_for_others=before.successes_for_others + times * fresh,
         tenure_days=before.tenure_days + (fresh and day > before.tenure_day),
         tenure_day=max(day, before.tenure_day) if fresh else before.tenure_day,
-        verified=before.verified + compared,
+        verified=before.verified + times * compared,
         verified_days=before.verified_days + (compared and day > before.verified_day),
         verified_day=max(day, before.verified_day) if compared else before.verified_day,
         # What was right before a violation says nothing about what comes after it: trust begins anew.
         # And on probation none begins: every result is checked.
         streak=before.streak
-        + (compared and (fresh or not before.penalised_at_ms) and not before.probation_at_ms),
+        + times * (compared and (fresh or not before.penalised_at_ms) and not before.probation_at_ms),
     )
 
 

@@ -73,19 +73,21 @@ class SubmitterEvent:
     at_ms: int
 
 
-def update(before: SubmitterReputation, run: SubmitterEvent) -> SubmitterReputation:
+def update(before: SubmitterReputation, run: SubmitterEvent, *, times: int = 1) -> SubmitterReputation:
+    """`times`: as if it were told so often, one after the other."""
     at_ms = run.at_ms
-    quiet_ms = at_ms - before.changed_at_ms
-    success, failure = weigh(*faded(before.success, before.failure, quiet_ms=quiet_ms), WEIGHTS[run.deed])
+    success, failure = faded(before.success, before.failure, quiet_ms=at_ms - before.changed_at_ms)
+    for _ in range(times):
+        success, failure = weigh(success, failure, WEIGHTS[run.deed])
     return replace(
         before,
         success=success,
         failure=failure,
         changed_at_ms=max(before.changed_at_ms, at_ms),
-        completed=before.completed + (run.deed is Deed.COMPLETED),
-        failed=before.failed + (run.deed is Deed.FAILED),
-        harmful=before.harmful + (run.deed is Deed.HARMFUL),
-        cancelled=before.cancelled + (run.deed in (Deed.CANCELLED, Deed.STOPPED)),
+        completed=before.completed + times * (run.deed is Deed.COMPLETED),
+        failed=before.failed + times * (run.deed is Deed.FAILED),
+        harmful=before.harmful + times * (run.deed is Deed.HARMFUL),
+        cancelled=before.cancelled + times * (run.deed in (Deed.CANCELLED, Deed.STOPPED)),
     )
 
 

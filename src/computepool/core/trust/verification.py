@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 from computepool.core.errors import BadRequest
@@ -72,6 +73,7 @@ class VerificationPolicy:
 NO_CHECKS: Final = VerificationPolicy()
 
 
+@lru_cache(maxsize=256)
 def parse(text: str) -> VerificationPolicy:
     mode, _, number = text.partition(":")
     if text in (Mode.NONE, Mode.ADAPTIVE):

@@ -43,7 +43,6 @@ _PAUSE_MS = 10
 T = TypeVar("T")
 
 _EVENTS = Prepared(events.insert())
-_EVENT_COLUMNS = tuple(column.name for column in events.columns if column.name != "seq")
 
 
 @dataclass(slots=True)
@@ -74,11 +73,40 @@ class Tx(Noted):
     now_ms: int = field(kw_only=True)
     before: Noted = field(default_factory=Noted, kw_only=True)  #: by units before it, and not written yet
 
-    def emit(self, *, actor: str, action: str, final: bool = False, **columns: Any) -> None:
+    def emit(
+        self,
+        *,
+        actor: str,
+        action: str,
+        account_id: str | None = None,
+        job_id: str | None = None,
+        attempt_id: str | None = None,
+        node_id: str | None = None,
+        group_id: str | None = None,
+        before: str | None = None,
+        after: str | None = None,
+        reason: str | None = None,
+        final: bool = False,
+        data: str | None = None,
+    ) -> None:
         """Record a state transition; it is written with the rows it describes, in the same transaction."""
-        row = dict.fromkeys(_EVENT_COLUMNS)
-        row.update(columns, at_ms=self.now_ms, actor=actor, action=action, final=final)
-        self.events.append(row)
+        self.events.append(
+            {
+                "at_ms": self.now_ms,
+                "actor": actor,
+                "action": action,
+                "account_id": account_id,
+                "job_id": job_id,
+                "attempt_id": attempt_id,
+                "node_id": node_id,
+                "group_id": group_id,
+                "before": before,
+                "after": after,
+                "reason": reason,
+                "final": final,
+                "data": data,
+            }
+        )
         self.topics.add("events")
 
     def touch(self, *topics: str) -> None:

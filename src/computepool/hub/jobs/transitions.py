@@ -82,21 +82,21 @@ def job_event(
     before: JobState | None = None,
 ) -> None:
     """Every transition is recorded, and whoever watches the job or its group is woken."""
-    final = after not in (JobState.QUEUED, JobState.LEASED, JobState.RUNNING)
+    final, state = after not in (JobState.QUEUED, JobState.LEASED, JobState.RUNNING), after.value
     tx.emit(
         actor=actor,
-        action=f"job.{after.value}",
+        action=f"job.{state}",
         final=final,
         account_id=job.account_id,
         job_id=job.id,
         attempt_id=attempt,
         node_id=node or job.node_id,
         group_id=job.group_id,
-        before=before or job.state,
-        after=after.value,
+        before=job.state if before is None else before.value,
+        after=state,
         reason=reason.value,
     )
-    tx.touch(f"job:{job.id}", "events")
+    tx.touch(f"job:{job.id}")
     if final and job.group_id is not None:
         tx.touch(f"group:{job.group_id}")
         if job.watched:

@@ -188,12 +188,21 @@ def is_dropped(row: JobRow | ResultRow) -> bool:
 def job_result(
     row: FullJobRow | ResultRow, *, seq: int, outputs: Mapping[str, Sequence[OutputRow]]
 ) -> JobResult:
-    return JobResult.from_attributes(
-        row,
+    return JobResult(
         seq=seq,
         job_id=row.id,
+        key=row.key,
+        item=row.item,
+        state=JobState(row.state),
+        reason=Reason(row.reason),
+        exit_code=row.exit_code,
+        error=row.error,
+        result=row.result,
+        result_artifact=row.result_artifact,
         dropped=is_dropped(row),
         outputs=output_files(outputs.get(row.id, ())),
+        bundled=row.bundled,
+        carried=row.carried,
         ran_ms=None
         if row.started_at_ms is None or row.finished_at_ms is None
         else max(0, row.finished_at_ms - row.started_at_ms),

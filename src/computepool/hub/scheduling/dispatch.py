@@ -230,23 +230,20 @@ def _lease(
 ) -> tuple[dict[str, LeasedJob], dict[str, CheckpointRow]]:
     """Queued → leased for those that are still queued, with an attempt row each; and what they go on from."""
     leased = job_rows.lease_jobs(tx, list(attempts))
+    queued, placed, live = JobState.QUEUED.value, Reason.PLACED.value, JobState.LEASED.value
+    shared = {
+        "state": AttemptState.LEASED.value,
+        "reason": placed,
+        "lease_until_ms": tx.now_ms + lease_ms,
+        "leased_at_ms": tx.now_ms,
+    }
     rows: list[dict[str, Any]] = []
     for job_id, attempt in attempts.items():
         job = leased.get(job_id)
         if job is None:
             continue
         attempt_id = attempt_rows.attempt_id(job.id, job.attempt_no)
-        rows.append(
-            attempt
-            | {
-                "id": attempt_id,
-                "number": job.attempt_no,
-                "state": AttemptState.LEASED.value,
-                "reason": Reason.PLACED.value,
-                "lease_until_ms": tx.now_ms + lease_ms,
-                "leased_at_ms": tx.now_ms,
-            }
-        )
+        rows.append({**attempt, **shared, "id": attempt_id, "number": job.attempt_no})
         tx.emit(
             actor="hub",
             action="job.leased",
@@ -255,12 +252,11 @@ def _lease(
             attempt_id=attempt_id,
             node_id=attempt["node_id"],
             group_id=job.group_id,
-            before=JobState.QUEUED.value,
-            after=JobState.LEASED.value,
-            reason=Reason.PLACED.value,
+            before=queued,
+            after=live,
+            reason=placed,
         )
         tx.touch(f"job:{job.id}")
     if rows:
         attempt_rows.insert_attempts(tx, rows)
-        tx.touch("events")
     return leased, checkpoints.resume(tx, leased.values())

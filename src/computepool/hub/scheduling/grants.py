@@ -26,7 +26,7 @@ def grant_of(
 ) -> Grant:
     """`kept`: what the attempt goes on from. Not validated: it comes from the store, and is made for every attempt."""
     money = holds.for_one_run(job) if kept is None else max(0, holds.for_one_run(job) - kept.spent)
-    return Grant.model_construct(
+    return Grant.trusted(
         attempt_id=attempt_rows.attempt_id(job_id, attempt_no),
         attempt_no=attempt_no,
         job_id=job_id,

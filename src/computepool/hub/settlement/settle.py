@@ -80,7 +80,8 @@ class SettledReports:
 
 
 async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> CompleteReply:
-    if not authenticator.signed_by_node(node, request.signature, request.signed_text()):
+    digests = [report.digest() for report in request.reports]
+    if not authenticator.signed_by_node(node, request.signature, request.signed_text(digests)):
         raise Forbidden("The reports are not signed with this node's key.")
     await usage.observe(hub, node.node_id, request.reports)
     jitter = hub.clock.entropy(1)[0] / 256
@@ -91,7 +92,7 @@ async def complete(hub: Hub, node: NodePrincipal, request: CompleteRequest) -> C
 
     def unit(tx: Tx, snapshot: Snapshot) -> SettledReports:
         settling = _Settling(tx, snapshot, node, jitter=jitter, checks=checks, logs=request.logs)
-        return settling.run(request.reports)
+        return settling.run(request.reports, digests)
 
     settled = await write(hub, unit, known)
     hardware.observe(hub, node.node_id, request.reports)
@@ -130,7 +131,7 @@ class _Settling:
         self.done: set[str] = set()  #: jobs with a result earlier in this very batch
         self.good = self.bad = 0
 
-    def run(self, reports: Sequence[Report]) -> SettledReports:
+    def run(self, reports: Sequence[Report], digests: Sequence[str]) -> SettledReports:
         ids = [report.attempt_id for report in reports]
         # Jobs before attempts, both in sorted order: the same order everywhere, so nobody waits in a circle.
         jobs = job_rows.lock_jobs(self.tx, {id_.rpartition("-")[0] for id_ in ids})
@@ -139,8 +140,8 @@ class _Settling:
         self.uploaded = self._find_uploads(reports)
         self.lanes = lane_time.find(self.tx, self.node.node_id, attempts.values())
         seen: dict[str, str] = {}
-        for report in reports:
-            self._settle_one(report, attempts.get(report.attempt_id), jobs=jobs, seen=seen)
+        for report, digest in zip(reports, digests, strict=True):
+            self._settle_one(report, attempts.get(report.attempt_id), digest=digest, jobs=jobs, seen=seen)
         attempt_rows.report_attempts(self.tx, self.reported)
         job_rows.accept(self.tx, self.accepted)
         artifact_rows.refer(self.tx, self.outputs)
@@ -157,7 +158,13 @@ class _Settling:
         return SettledReports(self.answers, settlement, self.odd)
 
     def _settle_one(
-        self, report: Report, attempt: OwnedAttempt | None, *, jobs: dict[str, JobRow], seen: dict[str, str]
+        self,
+        report: Report,
+        attempt: OwnedAttempt | None,
+        *,
+        digest: str,
+        jobs: dict[str, JobRow],
+        seen: dict[str, str],
     ) -> None:
         mine = attempt is not None and attempt.node_id == self.node.node_id
         job = jobs.get(attempt.job_id) if attempt is not None and mine else None
@@ -169,9 +176,9 @@ class _Settling:
                 job_state=JobState(job.state),
                 job_accepted=job.accepted_attempt is not None or job.id in self.done,
             )
-        digest, report = report.digest(), self._check(report, attempt, job)
+        report = self._check(report, attempt, job)
         verdict = judge_report(facts, report_digest=digest, outcome=report.outcome)
-        self.answers.append(ReportAnswer(attempt_id=report.attempt_id, verdict=verdict))
+        self.answers.append(ReportAnswer.trusted(attempt_id=report.attempt_id, verdict=verdict))
         if attempt is None or job is None:
             self.odd.append((odd_reports.FOREIGN, report.attempt_id))
             return
@@ -359,9 +366,9 @@ class _Settling:
         holds.settle(self.tx, job, bills=run.bills, ref=run.attempt_id, table=table)
         verification.pay_parts(self.tx, job, [run])
         self.reported[-1]["cost"] = run.bill.charge
-        alone = believed is verification.VerificationVerdict.ALONE
-        held = holds.held_until_ms(self.tx, cost=run.cost, alone=alone, unconfirmed_ms=wait_ms)
-        accepted = run.accepted_row(job, why=why, verdict=believed, cost=run.cost, held_until_ms=held)
+        alone, cost = believed is verification.VerificationVerdict.ALONE, run.cost
+        held = holds.held_until_ms(self.tx, cost=cost, alone=alone, unconfirmed_ms=wait_ms)
+        accepted = run.accepted_row(job, why=why, verdict=believed, cost=cost, held_until_ms=held)
         self.accepted.append(accepted)
         self.effects.finished.append(job.id)
         if job.hub_job is not None:

@@ -207,7 +207,8 @@ class _Submission:
             tx,
             [{"job_id": job_id, "after_id": after} for job_id in self.job_ids for after in sorted(pending)],
         )
-        reason = Reason.WAITING_FOR_JOBS if pending else Reason.SUBMITTED
+        queued = JobState.QUEUED.value
+        reason = (Reason.WAITING_FOR_JOBS if pending else Reason.SUBMITTED).value
         for job_id in self.job_ids:
             tx.emit(
                 actor=account,
@@ -215,10 +216,10 @@ class _Submission:
                 account_id=account,
                 job_id=job_id,
                 group_id=request.group_id,
-                after=JobState.QUEUED.value,
-                reason=reason.value,
+                after=queued,
+                reason=reason,
             )
-        tx.touch("queue", "events")
+        tx.touch("queue")
         return SubmitReply(
             job_ids=self.job_ids,
             group_id=request.group_id,

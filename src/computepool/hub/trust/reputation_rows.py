@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
+from itertools import groupby
 from typing import Any
 
 from sqlalchemy import Column, Connection, Row, Select, delete, func, select
@@ -40,7 +41,8 @@ _SAVE = Prepared(lambda connection: dialect.upsert(connection, reputations, key=
 
 def write(tx: Tx, commit: Commit) -> None:
     """Let the transaction's events count, which are in the order of their numbers."""
-    connection, once = tx.connection, reputation.counted_once(tx.events)
+    connection = tx.connection
+    once = reputation.counted_once(event for event in tx.events if event["action"] in reputation.ACTIONS)
     about = [(node_id, event) for event in once if (node_id := reputation.node_of(event)) is not None]
     if not about:
         return
@@ -61,16 +63,24 @@ def _fold(
     known: Mapping[str, tuple[str, Reputation]],
 ) -> dict[str, Reputation]:
     found = {node_id: before for node_id, (_, before) in known.items()}
-    for node_id, event in about:
+    for (node_id, *_), alike in groupby(about, key=_fields_that_count):
         owner = owners.get(node_id)
         if owner is None:
             continue  # not a node of this pool
+        (_, event), *more = alike
         outcome = reputation.read(event, owner=owner)
         if (predecessor := reputation.predecessor_of(event)) is not None:
             found[node_id] = reputation.inherit(found.get(predecessor, NEWCOMER), event["at_ms"])
         elif outcome is not None:
-            found[node_id] = reputation.update(found.get(node_id, NEWCOMER), outcome)
+            before = found.get(node_id, NEWCOMER)
+            found[node_id] = reputation.update(before, outcome, times=1 + len(more))
     return found
+
+
+def _fields_that_count(about: tuple[str, Mapping[str, Any]]) -> tuple[Any, ...]:
+    """All that counts of an event. The many successes of a batch say the same, one after the other."""
+    node_id, event = about
+    return (node_id, event["action"], event["reason"], event["account_id"], event["at_ms"], event["data"])
 
 
 def _columns() -> list[Column[Any]]:

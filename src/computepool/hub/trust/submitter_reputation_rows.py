@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, fields
 from functools import cache
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, delete, select
@@ -43,20 +45,33 @@ class SubmitterCounts:
 
     def write(self, tx: Tx, commit: Commit) -> None:
         """Let the transaction's events count, in the order of their numbers."""
-        runs = [run for event in tx.events if (run := submitter_reputation.read(event)) is not None]
+        runs = list(_read(tx.events))
         if not runs:
             return
         connection, owners = tx.connection, self._owners
-        if unknown := {run.node_id for run in runs} - owners.keys():
+        if unknown := {run.node_id for run, _ in runs} - owners.keys():
             owners |= node_rows.owners(connection, sorted(unknown))
-        foreign = [run for run in runs if _counts(run, owners)]
+        foreign = [(run, times) for run, times in runs if _counts(run, owners)]
         if not foreign:
             return
-        matching = dialect.ids(connection, {run.account_id for run in foreign})
+        matching = dialect.ids(connection, {run.account_id for run, _ in foreign})
         rows = connection.execute(_select_known(connection.dialect.name), matching)
         before = {row.account_id: _from_row(row) for row in rows}
         commit.submitters = _fold(foreign, before)
         save(connection, commit.submitters)
+
+
+def _read(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[SubmitterEvent, int]]:
+    """What the events say, and how many in a row say the same: those of a batch mostly do."""
+    counted = (event for event in events if event["action"] in submitter_reputation.ACTIONS)
+    for _, alike in groupby(counted, key=_fields_that_count):
+        first, *more = alike
+        if (run := submitter_reputation.read(first)) is not None:
+            yield run, 1 + len(more)
+
+
+#: All that counts of an event.
+_fields_that_count = itemgetter(*_COLUMN_NAMES)
 
 
 @cache
@@ -70,12 +85,12 @@ def _counts(run: SubmitterEvent, owners: Mapping[str, str]) -> bool:
 
 
 def _fold(
-    runs: Iterable[SubmitterEvent], before: Mapping[str, SubmitterReputation]
+    runs: Iterable[tuple[SubmitterEvent, int]], before: Mapping[str, SubmitterReputation]
 ) -> dict[str, SubmitterReputation]:
     found: dict[str, SubmitterReputation] = {}
-    for run in runs:
+    for run, times in runs:
         known = found.get(run.account_id) or before.get(run.account_id, UNKNOWN)
-        found[run.account_id] = submitter_reputation.update(known, run)
+        found[run.account_id] = submitter_reputation.update(known, run, times=times)
     return found
 
 
@@ -113,9 +128,8 @@ def recount(connection: Connection) -> dict[str, SubmitterReputation]:
         .order_by(events.c.seq)
     )
     rows = connection.execute(matching.execution_options(yield_per=_STREAM_ROWS))
-    found = (dict(zip(_COLUMN_NAMES, row, strict=True)) for row in rows)
-    runs = (run for event in found if (run := submitter_reputation.read(event)) is not None)
-    return _fold((run for run in runs if _counts(run, owners)), {})
+    runs = _read(dict(zip(_COLUMN_NAMES, row, strict=True)) for row in rows)
+    return _fold(((run, times) for run, times in runs if _counts(run, owners)), {})
 
 
 def rebuild(connection: Connection) -> None:

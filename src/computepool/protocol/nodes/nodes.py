@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
@@ -26,6 +26,7 @@ from computepool.protocol.base import (
     Reply,
     Request,
     Tag,
+    empty_list,
 )
 from computepool.protocol.jobs.jobs import BUNDLED_MAX, RESULT_INLINE_MAX, FileName, Usage
 from computepool.protocol.nodes.hardware import HardwareView
@@ -198,8 +199,8 @@ class NextRequest(Request):
 
     boot_id: Id  #: changes when the agent restarts, so the hub knows what died with it
     #: every attempt it has: waiting, running or unreported
-    holding: list[Id] = Field(default=[], max_length=HOLDING_MAX)
-    running: list[RunningAttempt] = Field(default=[], max_length=HOLDING_MAX)
+    holding: list[Id] = empty_list(max_length=HOLDING_MAX)
+    running: list[RunningAttempt] = empty_list(max_length=HOLDING_MAX)
     wait_ms: int = Field(default=0, ge=0, le=60_000)  #: 0: answer at once
     claim: bool = True  #: false: renew only (paused, draining, or a heartbeat)
     stopping: bool = False  #: the agent's last word: it ends, and the node is offline
@@ -302,7 +303,7 @@ class Report(Request):
     error: Annotated[str, StringConstraints(max_length=TEXT_MAX)] | None = None
     result: Annotated[str, StringConstraints(max_length=RESULT_INLINE_MAX * 4 // 3 + 1024)] | None = None
     result_artifact: Digest | None = None
-    outputs: list[OutputRef] = Field(default=[], max_length=OUTPUTS_MAX)
+    outputs: list[OutputRef] = empty_list(max_length=OUTPUTS_MAX)
     #: Of a script's or command's whole standard output: SHA-256 of its text as it is sent (UTF-8, without progress
     #: lines, what is no UTF-8 replaced), and how many characters that has; agents of the version before do not count them.
     printed: Digest | None = None
@@ -313,7 +314,7 @@ class Report(Request):
     move_to: Name | None = None  #: the host at which the job goes on, from the checkpoint that it just made
     #: of the items that a job carries, those that raised
     items_failed: int = Field(default=0, ge=0, le=BUNDLED_MAX)
-    loads: list[LoadModel] = Field(default=[], max_length=LOADS_MAX)  #: since the last word, oldest first
+    loads: list[LoadModel] = empty_list(max_length=LOADS_MAX)  #: since the last word, oldest first
 
     @model_validator(mode="after")
     def _reasonable(self) -> Self:
@@ -354,20 +355,22 @@ class Report(Request):
 class CompleteRequest(Request):
     reports: list[Report] = Field(min_length=1, max_length=REPORTS_MAX)
     #: last output, so that short jobs need no extra request
-    logs: list[LogText] = Field(default=[], max_length=REPORTS_MAX * 4)
+    logs: list[LogText] = empty_list(max_length=REPORTS_MAX * 4)
     #: by the node's key over signed_text()
     signature: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{86}$")]
 
-    def signed_text(self) -> bytes:
-        return signed_text(self.reports)
+    def signed_text(self, digests: Iterable[str] | None = None) -> bytes:
+        return signed_text(self.reports, digests)
 
 
-def signed_text(reports: Iterable[Report]) -> bytes:
+def signed_text(reports: Sequence[Report], digests: Iterable[str] | None = None) -> bytes:
     """What a node vouches for: how each attempt ended, and how long it ran, which is what it is paid for.
 
-    Not how long ago it ended: that grows while a report waits for a hub that is away.
+    Not how long ago it ended: that grows while a report waits for a hub that is away. `digests`: the reports', if known.
     """
-    return "\n".join(f"{report.digest()} {report.ran_ms}" for report in reports).encode()
+    known = [report.digest() for report in reports] if digests is None else digests
+    pairs = zip(reports, known, strict=True)
+    return "\n".join(f"{digest} {report.ran_ms}" for report, digest in pairs).encode()
 
 
 class ReportAnswer(Reply):
