@@ -34,7 +34,8 @@ _ISOLATION = (
 
 class BubblewrapSandbox(BoxedSandbox):
     level = Level.NAMESPACE
-    footprint = Footprint(pids=3, processes=3)  # the launcher, bubblewrap's monitor and its init
+    # The launcher, bubblewrap's monitor and its init.
+    footprint = Footprint(pids=3, processes=3, few_mounts=True)
     uid_inside = _NOBODY
 
     def __init__(self, config: SandboxConfig) -> None:
