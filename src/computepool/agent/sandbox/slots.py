@@ -473,15 +473,16 @@ def check_command(argv: Sequence[str], policy: SandboxPolicy) -> None:
     for name in policy.env:
         if not name or "=" in name:
             raise BadCommand(f"{name!r} is not a valid variable name")
+    texts = (*argv, *policy.env, *policy.env.values())
     try:
-        texts = [os.fsencode(text) for text in (*argv, *policy.env, *policy.env.values())]
+        joined = os.fsencode("\0".join(texts))
     except UnicodeEncodeError as error:
         raise BadCommand("the command or its environment is not text") from error
-    if any(b"\0" in text for text in texts):
+    if joined.count(b"\0") >= len(texts):
         raise BadCommand("the command or its environment has a NUL character")
     # The kernel refuses one argument of this length, and more of them together than a part of the stack (E2BIG).
-    size = sum(len(text) + 1 for text in texts)
-    if size > COMMAND_BYTES_MAX or max(map(len, texts)) > ARGUMENT_BYTES_MAX:
+    size = len(joined) + 1
+    if size > COMMAND_BYTES_MAX or max(map(len, joined.split(b"\0"))) > ARGUMENT_BYTES_MAX:
         raise BadCommand(
             f"arguments and environment take {size} bytes of {COMMAND_BYTES_MAX}, and each at most {ARGUMENT_BYTES_MAX}"
         )
