@@ -331,7 +331,7 @@ class NodeLoop:
                 self._executor.stop(attempt, Stop.CANCELLED)
         self.hub_status = reply.status
         self._set_hub_state(reply.state)
-        if reply.seen_from is not None:
+        if reply.seen_from is not None and reply.seen_from != self._seen_from:
             self._nearby.note_public_address(reply.seen_from)
             self._seen_from = reply.seen_from
             self._seen.set()
