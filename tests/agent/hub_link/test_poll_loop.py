@@ -211,6 +211,13 @@ async def test_one_early_answer_without_work_delays_no_job(hub: FakeHub, start_n
     assert (await hub.run(command("true"))).outcome is Outcome.SUCCEEDED
 
 
+async def test_a_long_job_delays_no_report_of_another(hub: FakeHub, start_node: StartNode) -> None:
+    await start_node(limits=dataclasses.replace(QUICK, busy_gap_s=600))
+    hub.submit(command("sleep", "60"), lane="lane0")
+    for _ in range(2):
+        assert (await hub.run(command("true"), lane="lane1")).outcome is Outcome.SUCCEEDED
+
+
 async def test_leftovers_of_a_killed_agent_are_removed(
     hub: FakeHub, start_node: StartNode, data_dir: Path
 ) -> None:
