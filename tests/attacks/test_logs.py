@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import subprocess
 import sys
+from contextlib import closing
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from computepool.agent.clock import SystemAgentClock
+from computepool.agent.config import AgentLimits
 from computepool.agent.owner.manifest import Manifest
+from computepool.agent.owner.owner_console import OwnerConsole
+from computepool.cli.options import confirm
+from computepool.core.errors import ComputePoolError
 from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.core.plaintext import is_plain
 from computepool.protocol.accounts import Problem
@@ -19,6 +29,8 @@ from computepool.protocol.jobs.groups import GroupRequest
 from computepool.protocol.jobs.jobs import Item, JobResult
 from computepool.protocol.nodes.nodes import NextRequest
 from computepool.protocol.plain_log import PlainFormatter
+from computepool.protocol.values import values
+from computepool.sdk.client.transport import Transport
 from computepool.sdk.errors import hub_error, job_error, raised_error
 
 HOSTILE = [
@@ -71,6 +83,57 @@ def test_errors_of_the_sdk_command_no_terminal(text: str) -> None:
     problem = Problem(title="t", status=422, code="bad_request", detail=f"said: {text}")
     for error in (failed, raised_error("job_1", text), hub_error(problem)):
         assert all(map(is_plain, str(error).split("\n"))), ascii(str(error))
+
+
+class NoHub(BaseHTTPRequestHandler):
+    """A portal, or a proxy. Asked for /404 it answers so."""
+
+    body = b""
+
+    def do_GET(self) -> None:
+        self.send_response(404 if self.path.endswith("/404") else 200)
+        self.send_header("Content-Length", str(len(self.body)))
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    def log_message(self, *_: object) -> None:
+        return None
+
+
+def test_an_answer_that_is_no_hubs_commands_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), NoHub) as server:
+        Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        with closing(Transport(f"http://127.0.0.1:{server.server_port}", None, retry_for=0)) as hub:
+            for text in HOSTILE:
+                monkeypatch.setattr(NoHub, "body", text.encode())
+                for ask in (partial(hub.ask, Problem, "GET"), hub.get_json):
+                    for path in ("/200", "/404"):
+                        with pytest.raises(ComputePoolError) as refused:
+                            ask(path)
+                        assert all(map(is_plain, str(refused.value).split("\n"))), ascii(str(refused.value))
+        server.shutdown()
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_a_strangers_value_commands_no_terminal_where_it_is_shown(text: str) -> None:
+    named = {"class": text, "fields": {text: text}}
+    assert is_plain(repr(values.decode(json.dumps({"$dataclass": named}))))
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_a_line_of_the_owners_console_stays_one(text: str) -> None:
+    out = io.StringIO()
+    OwnerConsole(clock=SystemAgentClock(), limits=AgentLimits(), stream=out).show(f"Warning: {text}")
+    assert is_plain(out.getvalue()[:-1]), ascii(out.getvalue())
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_a_question_commands_no_terminal(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("typer.confirm", lambda question, **_: asked.append(question))
+    confirm(f"Revoke {text}?")
+    assert is_plain(asked[0].replace("\n", "")), ascii(asked[0])
 
 
 PROFILE = {"name": "n", "cores": 1, "ram_mb": 1, "disk_mb": 1, "python": "3.11"}

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,6 +26,12 @@ class Ran:
 
 
 Run = Callable[..., Ran]
+
+
+def reply(ran: Ran) -> Any:
+    """What a command that went well printed with --json."""
+    assert ran.code == 0, ran.err
+    return json.loads(ran.out)
 
 
 @pytest.fixture(autouse=True)

@@ -128,7 +128,7 @@ def test_failed_items_of_a_map_are_shown_by_their_numbers(capsys: pytest.Capture
         id="grp_1", name="map", kind="map", account_id="acc_1", created_at_ms=0, counts={}, total=31,
         location=LocationView(hub_id="hub", address=""), results=page, failures=page, waiting=nothing,
     )  # fmt: skip
-    show_summary(found, json=False)
+    show_summary(found)
     shown = capsys.readouterr()
     rows = [line.split("\t")[:4] for line in shown.out.splitlines() if "\tjob_1\t" in line]
     bad = [[str(number), "job_1", "failed", "ValueError: bad"] for number in range(101, 121)]

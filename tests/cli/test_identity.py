@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 
 from computepool.sdk.client.config import Config, load_config, save_config
-from tests.cli.conftest import Ran, Run
+from tests.cli.conftest import Run, reply
 from tests.hub.serving import ServedHub, serving
 
 pytestmark = pytest.mark.process
@@ -27,11 +25,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedHub]:
 def hub(served: ServedHub) -> ServedHub:
     save_config(Config(hub=f"http://127.0.0.1:{served.address[1]}", key=served.key))
     return served
-
-
-def reply(ran: Ran) -> Any:
-    assert ran.code == 0, ran.err
-    return json.loads(ran.out)
 
 
 def test_the_life_of_a_key(hub: ServedHub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

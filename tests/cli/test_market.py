@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -15,7 +13,7 @@ from computepool.protocol.nodes.mesh import AttemptUsage
 from computepool.sdk import BadRequest, NotFound, Pool, connect
 from computepool.sdk.client.config import Config, save_config
 from computepool.testing.processes import RealPool, wait_until
-from tests.cli.conftest import Ran, Run
+from tests.cli.conftest import Ran, Run, reply
 
 pytestmark = pytest.mark.process
 SOON_S = 60.0
@@ -40,11 +38,6 @@ def pool(real: RealPool) -> Iterator[Pool]:
         yield pool
         pool.market.set_default_floor(None)
         pool.market.set_floor(pool.nodes.find("studio-3").id, None)
-
-
-def reply(ran: Ran) -> Any:
-    assert ran.code == 0, ran.err
-    return json.loads(ran.out)
 
 
 def cells(ran: Ran) -> list[list[str]]:

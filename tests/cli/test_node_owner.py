@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,7 +22,7 @@ from computepool.core.errors import ComputePoolError
 from computepool.sdk import Pool
 from computepool.sdk.client.config import Config, save_config
 from computepool.testing.processes import RealPool, free_port, shared_cache, wait_until
-from tests.cli.conftest import Ran, Run
+from tests.cli.conftest import Run, reply
 
 pytestmark = pytest.mark.process
 SOON_S = 90.0
@@ -107,11 +106,6 @@ def node(pool: Pool, real: RealPool, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def first_start(node: Lent, pool: Pool, *options: object) -> str:
     return node.start("--code", pool.nodes.code().code, "--sandbox", "process", *options)
-
-
-def reply(ran: Ran) -> Any:
-    assert ran.code == 0, ran.err
-    return json.loads(ran.out)
 
 
 @pytest.mark.soak

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
 from computepool.cli.node.codes import follow_code
 from computepool.sdk.client.config import Config, save_config
 from computepool.testing.processes import RealPool, wait_until
-from tests.cli.conftest import Ran, Run
+from tests.cli.conftest import Run, reply
 
 pytestmark = pytest.mark.process
 SOON_S = 60.0
-
-
-def reply(ran: Ran) -> Any:
-    assert ran.code == 0, ran.err
-    return json.loads(ran.out)
 
 
 @pytest.mark.soak

@@ -20,7 +20,7 @@ from computepool.hub.clock import SystemClock
 from computepool.sdk import BadRequest, Conflict, Pool
 from computepool.sdk.errors import InsufficientCredits
 from computepool.testing.processes import RealPool, wait_until
-from tests.cli.conftest import Ran, Run
+from tests.cli.conftest import Run, reply
 from tests.payouts.earning import earn_now
 
 pytestmark = pytest.mark.process
@@ -57,12 +57,6 @@ def at_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], list[str]]:
         return asked
 
     return sit_down
-
-
-def reply(ran: Ran) -> dict[str, Any]:
-    assert ran.code == 0, ran.err
-    found: dict[str, Any] = json.loads(ran.out)
-    return found
 
 
 def listed(pool: Pool, payout_id: str) -> None:

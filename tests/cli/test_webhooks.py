@@ -80,6 +80,8 @@ def test_keys_and_sealed_files(run: Run, tmp_path: Path, monkeypatch: pytest.Mon
     opened = run("seal", "open", file, "--out", tmp_path / "plain.bin")
     assert (opened.code, opened.err) == (0, "sealed.bin was the output ab of job job_1\n")
     assert (tmp_path / "plain.bin").read_bytes() == b"treasure"
+    document = json.loads(run("seal", "open", file, "--out", tmp_path / "plain.bin", "--json").out)
+    assert [one["was"] for one in document] == ["the output a\u202eb of job job_1"]
     exported = tmp_path / "keys.json"
     exported.write_text(run("seal", "export").out)
     run("seal", "always", "on")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -425,12 +425,12 @@ class Money(RuleBasedStateMachine):
         self.happened[state] += 1
 
 
-def tell(kind: type[Money], fresh: Fresh) -> None:
+def tell(kind: type[Money], fresh: Fresh, story: Sequence[Callable[[Any], object]] = STORY) -> None:
     kind.fresh = staticmethod(fresh)
     kind.happened = Counter()
     it = kind()
     try:
-        for step in (kind.open, *STORY):
+        for step in (kind.open, *story):
             step(it)
             it.everybody_agrees()
     finally:

@@ -20,7 +20,7 @@ from computepool.hub.settlement.verification import rechecks, sampling
 from computepool.hub.snapshot import take
 from tests.money.conftest import Fresh
 from tests.money.story import told
-from tests.money.test_machine import HOLDBACK_S, PICKS, TIMES, Money
+from tests.money.test_machine import HOLDBACK_S, PICKS, TIMES, Money, tell
 from tests.money.test_mutants import CORE, HUB, Mutant, plant
 from tests.money.test_races import TOPOLOGIES, party, request, spoken
 from tests.money.twins import Twin
@@ -71,21 +71,10 @@ class OnSqlite(WithTakeBacks):
     databases = ("sqlite",)
 
 
-def tell(kind: type[WithTakeBacks], fresh: Fresh) -> None:
-    kind.fresh = staticmethod(fresh)
-    it = kind()
-    try:
-        for step in (kind.open, *STORY):
-            step(it)
-            it.everybody_agrees()
-    finally:
-        it.teardown()
-
-
 @pytest.mark.soak
 def test_a_story_of_taking_back(fresh: Fresh) -> None:
     OnSqlite.happened.clear()
-    tell(OnSqlite, fresh)
+    tell(OnSqlite, fresh, STORY)
     assert OnSqlite.happened["taken back"]
     assert OnSqlite.happened["too late"]
 
@@ -125,7 +114,7 @@ MUTANTS = {
 def test_a_planted_fault_is_found(name: str, fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(MUTANTS[name], monkeypatch)
     with pytest.raises(Exception) as found:
-        tell(OnSqlite, fresh)
+        tell(OnSqlite, fresh, STORY)
     assert not isinstance(found.value, SyntaxError | NameError | TypeError | AttributeError), found.value
 
 

@@ -49,6 +49,11 @@ class Scene:
         assert answer.status_code == 201, answer.text
         return str(answer.json()["id"])
 
+    async def ask_earned(self) -> str:
+        """For the least amount, as soon as it was earned."""
+        await self.earn(LEAST)
+        return await self.ask()
+
     async def get(self, payout_id: str) -> dict[str, Any]:
         return (await self.pia.get(f"/payouts/{payout_id}")).json()
 

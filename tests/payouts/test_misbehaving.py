@@ -77,8 +77,7 @@ def arrived_late(payout_id: str) -> dict[str, object]:
 
 
 async def test_an_unclear_answer_keeps_the_money_set_aside(scene: Scene) -> None:
-    await scene.earn(LEAST)
-    payout_id = await scene.ask()
+    payout_id = await scene.ask_earned()
     scene.bank.conduct.extend([Conduct.ERROR] * 100)
     for _ in range(12):
         await scene.round(after_s=scene.hub.hub.settings.payout_retry_max_s)
@@ -107,8 +106,7 @@ async def test_it_asks_less_and_less_often(scene: Scene) -> None:
 @pytest.mark.parametrize("answer", ["error", "hang", "busy", "garble", "nothing"])
 async def test_a_question_that_fails_is_asked_again(scene: Scene, answer: str) -> None:
     """`nothing`: the bank's list is behind its books. The order goes again, under the same key."""
-    await scene.earn(LEAST)
-    payout_id = await scene.ask()
+    payout_id = await scene.ask_earned()
     scene.bank.conduct.append(Conduct.HANG_PAID)
     await scene.round()
     scene.bank.answers.extend([answer] * 2)
@@ -119,8 +117,7 @@ async def test_a_question_that_fails_is_asked_again(scene: Scene, answer: str) -
 
 async def test_an_order_still_on_its_way_is_not_paid_twice(scene: Scene) -> None:
     """The bank takes it long after we gave up, just while we ask and send it again."""
-    await scene.earn(LEAST)
-    payout_id = await scene.ask()
+    payout_id = await scene.ask_earned()
     scene.bank.conduct.append(Conduct.SLOW)
     await scene.round()
     await scene.round(after_s=1000)  # not known there; sent again; the bank says that it is busy with it
@@ -131,8 +128,7 @@ async def test_an_order_still_on_its_way_is_not_paid_twice(scene: Scene) -> None
 
 
 async def test_a_refusal_of_the_second_try_is_no_proof_about_the_first(scene: Scene) -> None:
-    await scene.earn(LEAST)
-    payout_id = await scene.ask()
+    payout_id = await scene.ask_earned()
     scene.bank.conduct.extend([Conduct.ERROR, Conduct.REFUSE])
     await scene.round()
     await scene.round(after_s=1000)
@@ -149,8 +145,7 @@ async def test_a_refusal_of_the_second_try_is_no_proof_about_the_first(scene: Sc
 
 async def test_a_refusal_that_the_bank_itself_contradicts(scene: Scene) -> None:
     """Before the answer to the first order comes, the bank tells that it is working on it."""
-    await scene.earn(LEAST)
-    payout_id = await scene.ask()
+    payout_id = await scene.ask_earned()
     scene.bank.conduct.append(Conduct.LATE_REFUSE)
     sending = asyncio.create_task(scene.round())
     assert await asyncio.to_thread(scene.bank.measurement.wait, 10)
@@ -166,8 +161,7 @@ async def test_a_refusal_that_the_bank_itself_contradicts(scene: Scene) -> None:
 
 async def test_a_hub_that_stood_still_believes_no_refusal(scene: Scene) -> None:
     """Its claim has ended and another round has sent the order again, before the first answer came."""
-    await scene.earn(LEAST)
-    payout_id = await scene.ask()
+    payout_id = await scene.ask_earned()
     scene.bank.conduct.append(Conduct.LATE_REFUSE)
     slow = asyncio.create_task(scene.round())
     assert await asyncio.to_thread(scene.bank.measurement.wait, 10)
@@ -183,8 +177,7 @@ async def test_a_hub_that_stood_still_believes_no_refusal(scene: Scene) -> None:
 
 async def test_giving_up_is_overtaken_by_news(scene: Scene) -> None:
     """While the hub asks for the last time, the bank tells that it has the order after all."""
-    await scene.earn(LEAST)
-    payout_id = await scene.ask()
+    payout_id = await scene.ask_earned()
     scene.bank.conduct.extend([Conduct.ERROR, Conduct.REFUSE])
     await scene.round()
     await scene.round(after_s=1000)
@@ -203,8 +196,7 @@ async def test_giving_up_is_overtaken_by_news(scene: Scene) -> None:
 
 
 async def test_what_was_refused_again_is_paid_when_the_bank_had_it(scene: Scene) -> None:
-    await scene.earn(LEAST)
-    payout_id = await scene.ask()
+    payout_id = await scene.ask_earned()
     scene.bank.conduct.extend([Conduct.ERROR_PAID])
     await scene.round()
     scene.bank.answers.append("nothing")
@@ -216,8 +208,7 @@ async def test_what_was_refused_again_is_paid_when_the_bank_had_it(scene: Scene)
 
 
 async def test_connection_refused(scene: Scene) -> None:
-    await scene.earn(LEAST)
-    payout_id = await scene.ask()
+    payout_id = await scene.ask_earned()
     scene.hub.hub.settings.razorpayx_url, right = "http://127.0.0.1:1", scene.bank.url
     await scene.round()
     assert await scene.state(payout_id) == "unknown"
@@ -254,8 +245,7 @@ async def test_webhooks_twice_and_in_any_order(any_scene: Scene) -> None:
 @pytest.mark.soak
 async def test_a_webhook_overtakes_the_answer(scene: Scene) -> None:
     """Heard while the order's own answer is still awaited."""
-    await scene.earn(LEAST)
-    payout_id = await scene.ask()
+    payout_id = await scene.ask_earned()
     scene.bank.conduct.append(Conduct.HANG_PAID)
     scene.hang_s = 2  # until then it must be heard
     running = asyncio.create_task(scene.round())
@@ -267,8 +257,7 @@ async def test_a_webhook_overtakes_the_answer(scene: Scene) -> None:
 
 
 async def test_a_wrong_signature_is_refused_and_changes_nothing(scene: Scene) -> None:
-    await scene.earn(LEAST)
-    payout_id = await scene.ask()
+    payout_id = await scene.ask_earned()
     scene.bank.conduct.append(Conduct.PROCESS)
     await scene.round()
     event, payout = scene.bank.books.notices[-1]
@@ -297,8 +286,7 @@ async def test_a_wrong_signature_is_refused_and_changes_nothing(scene: Scene) ->
 
 
 async def test_webhooks_about_something_else(scene: Scene) -> None:
-    await scene.earn(LEAST)
-    payout_id = await scene.ask()
+    payout_id = await scene.ask_earned()
     scene.bank.conduct.append(Conduct.PROCESS)
     await scene.round()
     payout = scene.bank.books.notices[-1][1] | {"status": "processed"}
@@ -338,8 +326,7 @@ async def test_the_bank_changes_its_mind_after_the_end(scene: Scene) -> None:
 
 
 async def test_two_payouts_at_the_bank_for_one_of_ours_raise_an_alarm(scene: Scene) -> None:
-    await scene.earn(LEAST)
-    payout_id = await scene.ask()
+    payout_id = await scene.ask_earned()
     scene.bank.conduct.append(Conduct.PROCESS)
     await scene.round()
     payout = scene.bank.books.notices[-1][1]

@@ -212,8 +212,7 @@ async def test_two_persons(scene: Scene) -> None:
 
 @pytest.mark.parametrize("scene", [{"payout_approve_first": True}], indirect=True)
 async def test_rejecting_returns_the_money_once(scene: Scene) -> None:
-    await scene.earn(LEAST)
-    payout_id = await scene.ask()
+    payout_id = await scene.ask_earned()
     body = {"reason": "The holder is somebody else."}
     assert (await scene.hub.admin.post(f"/payouts/{payout_id}/reject", json={})).status_code == 422
     key = {"Idempotency-Key": "once"}
@@ -241,8 +240,7 @@ async def test_rejecting_returns_the_money_once(scene: Scene) -> None:
 
 async def test_cancelling_before_the_bank_has_it(any_scene: Scene) -> None:
     scene = any_scene
-    await scene.earn(LEAST)
-    payout_id = await scene.ask()
+    payout_id = await scene.ask_earned()
     answers = await asyncio.gather(*(scene.pia.post(f"/payouts/{payout_id}/cancel") for _ in range(20)))
     assert sorted(answer.status_code for answer in answers) == [200] + [409] * 19
     found = await scene.get(payout_id)
@@ -408,8 +406,7 @@ async def test_the_operator_pays_by_hand(scene: Scene) -> None:
 
 @pytest.mark.parametrize("scene", [{"payout_provider": "manual"}], indirect=True)
 async def test_marking_in_a_race_happens_once(scene: Scene) -> None:
-    await scene.earn(LEAST)
-    payout_id = await scene.ask()
+    payout_id = await scene.ask_earned()
     await scene.round()
     answers = await asyncio.gather(
         *(
@@ -432,8 +429,7 @@ async def test_a_bank_that_answers_is_not_contradicted_by_hand(scene: Scene) -> 
 
 async def test_an_unknown_payout_can_be_decided_by_hand(scene: Scene) -> None:
     """The operator has looked at the bank's own list: it was never there."""
-    await scene.earn(LEAST)
-    payout_id = await scene.ask()
+    payout_id = await scene.ask_earned()
     scene.bank.conduct.append(Conduct.ERROR)
     await scene.round()
     found = (await scene.hub.admin.get(f"/payouts/{payout_id}")).json()

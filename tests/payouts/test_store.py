@@ -41,8 +41,7 @@ async def test_a_change_is_guarded_by_the_state(any_scene: Scene) -> None:
 
 async def test_a_claim_is_taken_once(any_scene: Scene) -> None:
     scene = any_scene
-    await scene.earn(LEAST)
-    payout_id = await scene.ask()
+    payout_id = await scene.ask_earned()
     believed = await _row(scene, payout_id)
     until_ms = scene.clock.now_ms() + 1_000
 

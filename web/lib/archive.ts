@@ -1,5 +1,6 @@
 // Many files as one ZIP archive, without compression: results are mostly compressed already.
 import { downloadZip } from "client-zip";
+import { safeName } from "./save";
 
 export interface ArchiveFile {
   name: string;
@@ -25,5 +26,5 @@ export function withUniqueNames(files: ArchiveFile[]): ArchiveFile[] {
 
 function safePath(path: string): string {
   const steps = path.split(/[/\\]/).filter((step) => step && step !== "." && step !== "..");
-  return steps.map((step) => step.replace(/[\p{Cc}<>:"|?*]/gu, "_")).join("/") || "file";
+  return steps.map(safeName).join("/") || "file";
 }

@@ -49,6 +49,8 @@ it("makes a ZIP archive", async () => {
 
 it("saves strangers' text as text: no formulas, no folders", () => {
   expect(csv([["=cmd()", "a,b", 'say "x"', -1, null]])).toBe(`'=cmd(),"a,b","say ""x""",-1,\r\n`);
+  expect(csv([["＝cmd()", "\n=cmd()"]])).toBe(`'＝cmd(),"'\n=cmd()"\r\n`);
+  expect(safeFileName("photo\u202egpj.exe\x9b")).toBe("photo_gpj.exe_");
   expect([safeFileName("../../x.sh"), safeFileName("a<b>.txt"), safeFileName("/")]).toEqual(["x.sh", "a_b_.txt", "file"]);
 });
 

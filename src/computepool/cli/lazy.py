@@ -17,6 +17,8 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command_from_info, get_group_from_info
 from typer.models import CommandInfo, TyperInfo
 
+from computepool.cli.options import takes_json
+
 
 def lazy_group(table: str) -> type[TyperGroup]:
     """`table`: by line the name of a command, its place (`module:name` below `computepool.cli`), and its line in the help."""
@@ -52,12 +54,30 @@ class LazyGroup(TyperGroup):
         found = getattr(import_module(f"computepool.cli.{module}"), attribute)
         how: Any = {"pretty_exceptions_short": True, "rich_markup_mode": None}
         if isinstance(found, typer.Typer):
+            _give_json(found)
             info = TyperInfo(found, name=name)
             if found.registered_callback is None:
                 info.help = line
             return get_group_from_info(info, suggest_commands=True, **how)
         command = found if isinstance(found, CommandInfo) else CommandInfo(name, callback=found)
+        _take_json(command)
         return get_command_from_info(command, **how)
+
+
+def _give_json(group: typer.Typer) -> None:
+    """To each command of a group, and to the group itself where it can be called without one."""
+    for command in group.registered_commands:
+        _take_json(command)
+    if group.registered_callback is not None:
+        _take_json(group.registered_callback)
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            _give_json(inner.typer_instance)
+
+
+def _take_json(info: CommandInfo | TyperInfo) -> None:
+    if info.callback is not None:
+        info.callback = takes_json(info.callback)
 
 
 def _convert_late(command: Any, ctx: Any) -> None:

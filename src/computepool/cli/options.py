@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
 import typer
 
+from computepool.cli import output
+from computepool.core.plaintext import printable
+
 if TYPE_CHECKING:
     from computepool.sdk import JobOptions, Pool
 
@@ -20,7 +23,7 @@ RETRY_FOR_S = 3.0
 #: Where a command finds what stood after `--`.
 REST = "computepool.rest"
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
 #: Of what runs until it is stopped.
 LogJson = Annotated[bool, typer.Option("--json", help="Print the log as JSON, one document per line.")]
@@ -83,7 +86,7 @@ def confirm(question: str) -> None:
     """Before what cannot be undone. A script must say --yes: it cannot have read what was shown."""
     if not sys.stdin.isatty():
         raise typer.BadParameter("There is no terminal to confirm on; pass --yes.")
-    typer.confirm(question, abort=True, err=True)
+    typer.confirm(printable(question), abort=True, err=True)
 
 
 def find_id(kind: str, word: str) -> str:
@@ -324,6 +327,24 @@ def accepts(**collectors: Callable[..., Any]) -> Callable[[Callable[..., None]],
         return wrapper
 
     return decorate
+
+
+def takes_json(command: Callable[..., None]) -> Callable[..., None]:
+    """Every command has --json, unless it has one of its own; output.py heeds it."""
+    signature = inspect.signature(command, eval_str=True)
+    if "json" in signature.parameters:
+        return command
+
+    @functools.wraps(command)
+    def wrapper(*, json: bool, **given: Any) -> None:
+        output.use_json(json)
+        command(**given)
+
+    option = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_Json)
+    parameters = [*signature.parameters.values(), option]
+    wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
+    return wrapper
 
 
 #: Names that annotations mention but nobody needs while the program starts.

@@ -50,6 +50,7 @@ _ID = re.compile(r"[a-z]+_[0-9a-z]{26}(-\d+)?")
 _WRAPPED_CHARS = 10
 #: Between two columns, and at both edges.
 _GAP = 3
+_as_json = False
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -58,16 +59,32 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False, soft_wrap=True)
 
 
+def use_json(on: bool) -> None:
+    """Whether what this call finds is printed as JSON. The option of every command (options.py) says so once."""
+    global _as_json  # noqa: PLW0603 - the program makes one call
+    _as_json = on
+
+
+def as_json() -> bool:
+    return _as_json
+
+
 def print_json(value: Printable) -> None:
     """One document on stdout, exactly what the hub said."""
     text = json.dumps(_plain(value), indent=2, ensure_ascii=False)
     sys.stdout.write(escaped(text) + "\n")
 
 
-def show(value: Printable, text: str, *, json: bool, hint: str = "") -> None:
-    """As JSON, or as text. `hint`: for the person, on standard error."""
-    if json:
+def printed_json(value: Printable) -> bool:
+    """True, and the value is printed, where that is asked for: there is nothing else to print then."""
+    if _as_json:
         print_json(value)
+    return _as_json
+
+
+def show(value: Printable, text: str, *, hint: str = "") -> None:
+    """As JSON, or as text. `hint`: for the person, on standard error."""
+    if printed_json(value):
         return
     if text:
         write_line(text)
@@ -75,14 +92,21 @@ def show(value: Printable, text: str, *, json: bool, hint: str = "") -> None:
         note(hint)
 
 
-def show_fields(value: Printable, fields: Sequence[tuple[str, Cell]], *, json: bool) -> None:
-    print_json(value) if json else print_fields(fields)
+def show_line(value: BaseModel, text: str) -> None:
+    """One of several that come one after the other: a document, or a text."""
+    write_line(value.model_dump_json() if _as_json else text)
+
+
+def show_fields(value: Printable, fields: Sequence[tuple[str, Cell]]) -> None:
+    if not printed_json(value):
+        print_fields(fields)
 
 
 def show_table(
-    value: Printable, columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty: str, json: bool
+    value: Printable, columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, empty: str
 ) -> None:
-    print_json(value) if json else print_table(columns, rows, empty=empty)
+    if not printed_json(value):
+        print_table(columns, rows, empty=empty)
 
 
 def _plain(value: Any) -> Any:
@@ -163,6 +187,10 @@ def print_fields(fields: Sequence[tuple[str, Cell]]) -> None:
 
 def write_line(text: str) -> None:
     sys.stdout.write(printable(text) + "\n")
+
+
+def needs_approval(approval_id: str) -> str:
+    return f"{approval_id} needs approval by a second administrator: pool approvals list"
 
 
 def note(text: str) -> None:

@@ -10,6 +10,7 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import jwt
 from cryptography.exceptions import InvalidSignature
@@ -164,16 +165,16 @@ def _read(text: str, *, typ: str) -> tuple[dict[str, object], dict[str, object]]
     return header, claims
 
 
-def _object(part: str) -> dict[str, object]:
+def unique_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A field that is there twice would be read one way here and another way there."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a field occurs twice")
+    return found
 
-    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            raise ValueError("a field is there twice")
-        return found
 
-    found = json.loads(unb64(part), object_pairs_hook=once)
+def _object(part: str) -> dict[str, object]:
+    found = json.loads(unb64(part), object_pairs_hook=unique_fields)
     if not isinstance(found, dict):
         raise ValueError("not an object")
     return found

@@ -11,12 +11,14 @@ import pytest
 
 from computepool.hub.artifacts import garbage_collection, inline_rows
 from computepool.hub.main import check
+from computepool.protocol.jobs.jobs import LINKS_MAX
 from computepool.protocol.nodes.nodes import LOG_CHUNK_MAX, LOG_SENT_MIN
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble
 from tests.hub import storing
-from tests.hub.storing import DAY_MS, KEEP_S, set_quota
+from tests.hub.storing import DAY_MS, KEEP_S, digest_of, put, set_quota, some
 from tests.hub.submitting import body, job, submit
+from tests.hub.untouched import untouched
 
 clock, hub = storing.clock, storing.hub
 
@@ -52,6 +54,24 @@ async def test_arguments_and_programs_count_for_the_quota(hub: HubDouble) -> Non
     assert (await olga.post("/jobs", json=call(400))).status_code == 201
     assert await kept(olga) == 400, "and counted for who sent it first"
     holds(hub)
+
+
+async def test_a_short_request_does_not_become_a_million_rows(hub: HubDouble) -> None:
+    sam = await hub.account("sam", "submitter")
+    await set_quota(hub, sam, artifact_bytes_max=1_000_000)
+    data = some(32)
+    assert (await put(sam, data)).is_success
+    files = [
+        {"name": f"f{number}", "digest": digest_of(data), "size": 32}
+        for number in range(LINKS_MAX // 1_000 + 1)
+    ]
+    jobs = await submit(sam, items=len(files))
+    for links in ({"spec": {"inputs": files}}, {"after": jobs}):
+        async with untouched(hub):
+            refused = await sam.post("/jobs", json=body(items=1_000, **links))
+        assert (refused.status_code, refused.json()["code"]) == (422, "bad_request")
+        assert f"these have {1_000 * len(files)}" in refused.json()["detail"]
+        assert len(await submit(sam, items=2, **links)) == 2
 
 
 async def test_submissions_at_the_same_time_keep_no_more_than_the_quota_together(hub: HubDouble) -> None:

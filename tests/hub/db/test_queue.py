@@ -243,9 +243,9 @@ async def test_a_job_waits_for_all_it_comes_after(store: Store) -> None:
     assert await store.read(lambda connection: sorted(dependency_rows.get(connection, last))) == first
     waiting = await store.read(lambda connection: dependency_rows.dependents(connection, first))
     assert [(row.job_id, row.after_id) for row in waiting] == [(last, id_) for id_ in first]
-    assert await store.write(lambda tx: dependency_rows.release(tx, last, 1)) == 1
+    assert await store.write(lambda tx: dependency_rows.release(tx, [last], 1)) == {last: 1}
     assert (await job(store, last)).reason == Reason.WAITING_FOR_JOBS
-    assert await store.write(lambda tx: dependency_rows.release(tx, last, 1)) == 0
+    assert await store.write(lambda tx: dependency_rows.release(tx, [last], 1)) == {last: 0}
     assert (await job(store, last)).reason == Reason.WAITING_FOR_NODE
     assert set(await store.write(lambda tx: job_rows.lease_jobs(tx, [last]))) == {last}
 
@@ -260,7 +260,7 @@ async def test_a_cancelled_dependent_is_not_released(store: Store) -> None:
     await store.write(
         lambda tx: job_rows.finish(tx, last, state=JobState.CANCELLED, reason=Reason.CANCELLED_BY_USER)
     )
-    assert await store.write(lambda tx: dependency_rows.release(tx, last, 1)) == -1
+    assert await store.write(lambda tx: dependency_rows.release(tx, [last], 1)) == {}
 
 
 # looking

@@ -248,7 +248,7 @@ async def test_two_hubs_that_wait_for_each_other_are_run_again(
         lambda connection: [account_rows.get_account(connection, id_).roles[-2:] for id_ in (one, two)]  # type: ignore[union-attr]
     )
     assert roles == ["xx", "xx"]
-    assert len(tries) == 3
+    assert len(tries) >= 3
 
 
 async def test_a_cursor_over_events_never_skips_one_while_two_hubs_write(

@@ -14,6 +14,7 @@ from computepool.protocol.nodes.nodes import CompleteRequest, signed_text
 from computepool.protocol.tokens import b64
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
+from tests.hub.submitting import job, submit
 
 #: Statements that the writer runs for a submission, for a lease and for a batch of reports, however many jobs they are of;
 #: with those that begin and end the transaction.
@@ -89,6 +90,30 @@ async def test_statements_of_a_jobs_life(quiet: HubDouble, jobs: int) -> None:
     with statements.at_most(written=0, read=RESULTS):
         page = await quiet.admin.get(f"/groups/{group}/results", params={"after": cursor})
     assert len(page.json()["results"]) == jobs
+
+
+@pytest.mark.parametrize("ending", ["accepted", "cancelled"])
+async def test_statements_do_not_depend_on_how_many_wait_for_a_job(quiet: HubDouble, ending: str) -> None:
+    """Thousands may: one statement for each would keep every other write waiting."""
+    node, statements, needed = await quiet.node(), Statements(quiet), []
+    for dependents in (2, 40):
+        [first] = await submit(quiet.admin)
+        waiting = await submit(quiet.admin, items=dependents, after=[first], needs={"cores": 1000})
+        if ending == "accepted":
+            [grant] = await node.take()
+        with statements.at_most(written=1_000, read=1_000):
+            if ending == "accepted":
+                assert await node.report(grant.attempt_id) == "accepted"
+            else:
+                assert (await quiet.admin.post(f"/jobs/{first}/cancel")).status_code == 200
+            needed.append(len(statements.written))
+        for job_id in waiting:
+            seen = await job(quiet.admin, job_id)
+            expected = (
+                ("queued", "waiting_for_node") if ending == "accepted" else ("cancelled", "dependency_failed")
+            )
+            assert (seen["state"], seen["reason"]) == expected
+    assert needed[1] <= needed[0], "\n".join(statements.written)
 
 
 async def test_bytes_on_the_wire(quiet: HubDouble) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,6 +26,7 @@ from computepool.testing.node import NodeDouble
 from tests.hub.fixtures import BOTH, hub_fixture
 from tests.hub.settlement.test_verification import GRANT, others
 from tests.hub.submitting import job, submit
+from tests.hub.working import granted
 
 #: Cheap enough to be used as tests.
 SHORT = {"timeout_s": 60}
@@ -66,13 +66,9 @@ class Town:
         return job_id
 
     async def take(self, nodes: list[NodeDouble]) -> tuple[NodeDouble, Grant]:
-        async with asyncio.timeout(30):
-            while True:
-                for node in nodes:
-                    node.sign_in()
-                    if grants := (await node.poll(wait_ms=20)).grants:
-                        self.seen.append(grants[0])
-                        return node, grants[0]
+        node, grant = await granted(nodes)
+        self.seen.append(grant)
+        return node, grant
 
     async def answer(self, node: NodeDouble, grant: Grant, result: str) -> None:
         self.hub.hub.clock.advance(2_000)  # type: ignore[attr-defined]

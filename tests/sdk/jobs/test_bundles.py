@@ -69,6 +69,17 @@ def dying(hub: FakeHub, fatal: Callable[[Any], bool], reason: Reason = Reason.SI
     hub.run = run  # type: ignore[method-assign]
 
 
+def bundles_end(hub: FakeHub, state: JobState, reason: Reason, **end: str) -> None:
+    """So end jobs of several items; those of one run."""
+    real = hub.run
+
+    def run(job_id: str) -> None:
+        several = hub.jobs[job_id]["item"].bundled > 1
+        hub.finish(job_id, state, reason, **end) if several else real(job_id)
+
+    hub.run = run  # type: ignore[method-assign]
+
+
 # ---------------------------------------------------------------- how many to a job
 
 
@@ -236,15 +247,7 @@ def test_what_all_would_share_is_not_tried_item_by_item(hub: FakeHub, pool: Pool
 
 @pytest.mark.soak
 def test_items_that_leave_files_have_jobs_of_their_own(hub: FakeHub, pool: Pool) -> None:
-    real = hub.run
-
-    def run(job_id: str) -> None:
-        if hub.jobs[job_id]["item"].bundled > 1:
-            hub.finish(job_id, JobState.FAILED, Reason.EXCEPTION, error=bundles.WROTE_OUTPUTS)
-        else:
-            real(job_id)
-
-    hub.run = run  # type: ignore[method-assign]
+    bundles_end(hub, JobState.FAILED, Reason.EXCEPTION, error=bundles.WROTE_OUTPUTS)
     assert list(pool.map(double, range(3_000))) == [2 * n for n in range(3_000)]
     late = list(hub.jobs.values())[-500:]
     assert {job["item"].bundled for job in late} == {1}
@@ -253,15 +256,7 @@ def test_items_that_leave_files_have_jobs_of_their_own(hub: FakeHub, pool: Pool)
 @pytest.mark.parametrize("text", ["[]", "7", '[[0,1],[0,2],["x",3]]', "{}", "[[0,1"])
 def test_an_answer_to_something_else_is_asked_for_again(hub: FakeHub, pool: Pool, text: str) -> None:
     """A node that lies about a bundle is asked about each item; so nothing wrong is ever delivered for another item."""
-    real = hub.run
-
-    def run(job_id: str) -> None:
-        if hub.jobs[job_id]["item"].bundled > 1:
-            hub.finish(job_id, JobState.SUCCEEDED, Reason.COMPLETED, result=text)
-        else:
-            real(job_id)
-
-    hub.run = run  # type: ignore[method-assign]
+    bundles_end(hub, JobState.SUCCEEDED, Reason.COMPLETED, result=text)
     assert list(pool.map(double, range(40), chunksize=20)) == [2 * n for n in range(40)]
 
 

@@ -32,9 +32,9 @@ const CONTROL = new RegExp(
   ].join("|"),
   "g",
 );
-/** An escape that goes on in the next chunk. */
+/** An escape that goes on in the next chunk. Not a long one: it is searched again with each chunk, and chunks may be short. */
 const UNFINISHED = new RegExp(
-  [String.raw`\x1b(?:\[[0-9;:?<=>]*[ -/]*|[\]P^_]`, String.raw`[^\x07\x1b]{0,4000}\x1b?)?$`].join(""),
+  [String.raw`\x1b(?:\[[0-9;:?<=>]{0,100}[ -/]{0,10}|[\]P^_]`, String.raw`[^\x07\x1b]{0,4000}\x1b?)?$`].join(""),
 );
 
 interface Pen {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from computepool.cli import output
-from computepool.cli.options import Json, Limit, open_pool
+from computepool.cli.options import Limit, open_pool
 from computepool.cli.references import AccountName, OfAccount
 from computepool.core.money.money import format_credits, parse_credits
 from computepool.protocol.local_address import is_loopback
@@ -28,7 +28,6 @@ def list_keys(
     everybody: Annotated[bool, typer.Option("--all", help="Include all accounts (admin only).")] = False,
     sessions: Annotated[bool, typer.Option("--sessions", help="Include browser sessions.")] = False,
     limit: Limit = 100,
-    json: Json = False,
 ) -> None:
     """List your keys. The secrets are shown only once, at creation.
 
@@ -52,7 +51,7 @@ def list_keys(
         for key in found
     ]
     columns = ("ID", "NAME", "STATE", "FOR", "CREATED", "USED", "EXPIRES")
-    output.show_table(found, columns, rows, empty="No keys.", json=json)
+    output.show_table(found, columns, rows, empty="No keys.")
 
 
 def _state(key: KeyView) -> str:
@@ -75,7 +74,6 @@ def create_key(
         ),
     ] = None,
     account: OfAccount = None,
-    json: Json = False,
 ) -> None:
     """Create a key. It is printed once, so store it. Grant only the scopes it needs.
 
@@ -95,7 +93,7 @@ def create_key(
     expires_in_s = None if expires is None else seconds(expires, what="expires")
     pool = open_pool()
     made = pool.keys.create(name, expires_in=expires_in_s, account_id=account, scopes=scope or None)
-    output.show(made, made.key, json=json, hint="Store this key: it is not shown again.")
+    output.show(made, made.key, hint="Store this key: it is not shown again.")
 
 
 @keys.command("rotate")
@@ -108,7 +106,6 @@ def rotate_key(
     expires: Annotated[
         str | None, typer.Option(help="Validity, such as 90d. Default: that of the old key.")
     ] = None,
-    json: Json = False,
 ) -> None:
     """Replace a key with a new one of the same scopes. The new key is printed once, so store it.
 
@@ -121,10 +118,7 @@ def rotate_key(
     expires_in_s = None if expires is None else seconds(expires, what="expires")
     made = open_pool().keys.rotate(key_id, overlap=overlap_s, expires_in=expires_in_s)
     output.show(
-        made,
-        made.key,
-        json=json,
-        hint=f"Store this key: it is not shown again. {key_id} works for another {overlap}.",
+        made, made.key, hint=f"Store this key: it is not shown again. {key_id} works for another {overlap}."
     )
 
 
@@ -136,7 +130,6 @@ def revoke_key(
         bool, typer.Option("--all", help="Revoke all your keys and browser sessions except the current key.")
     ] = False,
     account: OfAccount = None,
-    json: Json = False,
 ) -> None:
     """Revoke keys. They stop working immediately, on every hub of the pool.
 
@@ -150,16 +143,16 @@ def revoke_key(
     pool = open_pool()
     if everything:
         ended = pool.keys.revoke_all(account_id=account)
-        output.show({"revoked": ended}, f"Revoked {ended} keys and sessions.", json=json)
+        output.show({"revoked": ended}, f"Revoked {ended} keys and sessions.")
         return
     key_ids = key_ids or []
     for key_id in key_ids:
         pool.keys.revoke(key_id)
-    output.show({"revoked": key_ids}, "\n".join(f"revoked {key_id}" for key_id in key_ids), json=json)
+    output.show({"revoked": key_ids}, "\n".join(f"revoked {key_id}" for key_id in key_ids))
 
 
 @accounts.command("list")
-def list_accounts(*, limit: Limit = 100, json: Json = False) -> None:
+def list_accounts(*, limit: Limit = 100) -> None:
     """List accounts with their submitter score: 0 to 1, and 0.71 for accounts without a history.
 
     \b
@@ -172,7 +165,7 @@ def list_accounts(*, limit: Limit = 100, json: Json = False) -> None:
         for a in found
     ]
     output.show_table(
-        found, ("ID", "NAME", "ROLES", "SUBMITTER SCORE", "CREATED"), rows, empty="No accounts.", json=json
+        found, ("ID", "NAME", "ROLES", "SUBMITTER SCORE", "CREATED"), rows, empty="No accounts."
     )
 
 
@@ -188,7 +181,6 @@ def set_roles(
     account: AccountName,
     *,
     role: Annotated[list[str], typer.Option(help="admin, submitter or provider; repeatable.")],
-    json: Json = False,
 ) -> None:
     """Replace an account's roles. May require a second administrator (see `pool approvals`).
 
@@ -199,18 +191,12 @@ def set_roles(
     """
     pool = open_pool()
     found = pool.accounts.set_roles(pool.accounts.find(account).id, role)
-    if json:
-        output.print_json(found)
-    elif found.approval_id:
-        output.write_line(
-            f"{found.approval_id} needs approval by a second administrator: pool approvals list"
-        )
-    else:
-        output.write_line(f"{found.name}: {', '.join(found.roles)}")
+    done = f"{found.name}: {', '.join(found.roles)}"
+    output.show(found, output.needs_approval(found.approval_id) if found.approval_id else done)
 
 
 @accounts.command("link")
-def make_link(account: AccountName, *, json: Json = False) -> None:
+def make_link(account: AccountName) -> None:
     """Create a one-time sign-in link for an account. Anyone who opens it is signed in, so share it privately.
 
     \b
@@ -219,8 +205,7 @@ def make_link(account: AccountName, *, json: Json = False) -> None:
     """
     pool = open_pool()
     made = pool.accounts.link(pool.accounts.find(account).id)
-    if json:
-        output.print_json(made)
+    if output.printed_json(made):
         return
     output.write_line(made.link)
     output.note(f"It works once and expires at {output.moment(made.expires_at_ms)}.")
@@ -247,7 +232,6 @@ def set_quota(
     clear: Annotated[
         bool, typer.Option("--clear", help="Reset all limits that are not given to the hub's defaults.")
     ] = False,
-    json: Json = False,
 ) -> None:
     """Show or set the limits of an account. Limits that are not given stay unchanged.
 
@@ -271,7 +255,7 @@ def set_quota(
         quotas = {**kept, **named}
         keep_s = quotas.pop("artifact_keep_s", None)
         found = pool.accounts.set_quotas(found.id, artifact_keep=keep_s, **quotas)
-    output.show(found, _quotas(found), json=json)
+    output.show(found, _quotas(found))
 
 
 _QUOTAS = ("jobs_open_max", "spend_per_day_max", "artifact_bytes_max", "artifact_keep_s")
@@ -291,7 +275,6 @@ def create_account(
     name: Annotated[str, typer.Argument(help="Account name.")],
     *,
     role: Annotated[list[str] | None, typer.Option(help="admin, submitter or provider; repeatable.")] = None,
-    json: Json = False,
 ) -> None:
     """Create an account. Then give its owner a sign-in link: `pool accounts link NAME`.
 
@@ -301,8 +284,7 @@ def create_account(
       pool accounts create lab-7 --role provider
     """
     made = open_pool().accounts.create(name, roles=role or None)
-    if json:
-        output.print_json(made)
+    if output.printed_json(made):
         return
     output.write_line(made.id)
     output.note(f"Created {made.name} ({', '.join(made.roles)}). Next: pool accounts link {made.name}")

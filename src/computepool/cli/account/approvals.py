@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from computepool.cli import output
-from computepool.cli.options import Json, open_pool
+from computepool.cli.options import open_pool
 
 if TYPE_CHECKING:
     from computepool.protocol.accounts import ApprovalView
@@ -17,7 +17,7 @@ _ApprovalId = Annotated[str, typer.Argument(metavar="ID", help="From `pool appro
 
 
 @app.command("list")
-def list_approvals(*, json: Json = False) -> None:
+def list_approvals() -> None:
     """List requests that wait for approval: top-ups, role changes, payouts and reviews.
 
     The operator chooses what requires two administrators: COMPUTEPOOL_TWO_PERSON=payouts,top-ups,roles.
@@ -39,11 +39,11 @@ def list_approvals(*, json: Json = False) -> None:
         for one in found
     ]
     columns = ("ID", "KIND", "REQUEST", "REQUESTED BY", "REQUESTED", "YOU CAN APPROVE")
-    output.show_table(found, columns, rows, empty="No requests are waiting for approval.", json=json)
+    output.show_table(found, columns, rows, empty="No requests are waiting for approval.")
 
 
 @app.command("approve")
-def approve(approval_id: _ApprovalId, *, json: Json = False) -> None:
+def approve(approval_id: _ApprovalId) -> None:
     """Approve another administrator's request. It takes effect immediately.
 
     \b
@@ -54,9 +54,9 @@ def approve(approval_id: _ApprovalId, *, json: Json = False) -> None:
     pool = open_pool()
     if approval_id.startswith("payout_"):
         payout = pool.payouts.approve(approval_id)
-        output.print_json(payout) if json else output.write_line(f"{payout.id}: {payout.status}")
+        output.show(payout, f"{payout.id}: {payout.status}")
         return
-    _show(pool.approvals.approve(approval_id), json=json)
+    _show(pool.approvals.approve(approval_id))
 
 
 @app.command("reject")
@@ -64,7 +64,6 @@ def reject(
     approval_id: _ApprovalId,
     *,
     reason: Annotated[str, typer.Option(help="Reason, recorded in the event log.")],
-    json: Json = False,
 ) -> None:
     """Reject a request, or withdraw your own.
 
@@ -72,8 +71,8 @@ def reject(
     Examples:
       pool approvals reject approval_01h… --reason "payment not received"
     """
-    _show(open_pool().approvals.reject(approval_id, reason=reason), json=json)
+    _show(open_pool().approvals.reject(approval_id, reason=reason))
 
 
-def _show(found: ApprovalView, *, json: bool) -> None:
-    output.show(found, f"{found.state}: {found.summary}", json=json)
+def _show(found: ApprovalView) -> None:
+    output.show(found, f"{found.state}: {found.summary}")

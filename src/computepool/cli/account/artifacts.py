@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from computepool.cli import output
-from computepool.cli.options import Json, Limit, open_pool
+from computepool.cli.options import Limit, open_pool
 from computepool.cli.references import OfJob
 from computepool.core.errors import BadRequest, NotFound
 from computepool.core.plaintext import printable
@@ -33,7 +33,7 @@ _DIGEST_CHARS = 64
 
 
 @app.command("list")
-def list_artifacts(*, job: OfJob = None, limit: Limit = 30, json: Json = False) -> None:
+def list_artifacts(*, job: OfJob = None, limit: Limit = 30) -> None:
     """List files at the hub, newest first, and how much of your quota is used.
 
     \b
@@ -43,13 +43,10 @@ def list_artifacts(*, job: OfJob = None, limit: Limit = 30, json: Json = False) 
     """
     pool = open_pool()
     artifacts = pool.artifacts.list(job_id=job, limit=limit)
-    if json:
-        output.print_json(
-            {
-                "artifacts": [a.model_dump() for a in artifacts],
-                "storage": pool.artifacts.storage().model_dump(),
-            }
-        )
+    storage = pool.artifacts.storage()
+    if output.printed_json(
+        {"artifacts": [a.model_dump() for a in artifacts], "storage": storage.model_dump()}
+    ):
         return
     shown = 12 if sys.stdout.isatty() else _DIGEST_CHARS
     rows = [
@@ -57,7 +54,7 @@ def list_artifacts(*, job: OfJob = None, limit: Limit = 30, json: Json = False) 
         for a in artifacts
     ]
     output.print_table(("DIGEST", "NAME", "SIZE", "ROLE", "JOB", "CREATED"), rows, empty="No artifacts.")
-    output.note(_storage(pool.artifacts.storage()))
+    output.note(_storage(storage))
 
 
 def _storage(kept: StorageView) -> str:
@@ -70,7 +67,7 @@ def _storage(kept: StorageView) -> str:
 
 
 @app.command()
-def info(digest: Digest, *, json: Json = False) -> None:
+def info(digest: Digest) -> None:
     """Show a file: size, integrity, what refers to it, and how long it is kept.
 
     \b
@@ -78,8 +75,7 @@ def info(digest: Digest, *, json: Json = False) -> None:
       pool artifacts info 3f786850e387
     """
     found = open_pool().artifacts.info(_find(digest)[0])
-    if json:
-        output.print_json(found)
+    if output.printed_json(found):
         return
     output.print_fields(
         (
@@ -113,7 +109,6 @@ def keep(
     release: Annotated[
         bool, typer.Option("--release", help="Stop keeping it longer than its jobs need it.")
     ] = False,
-    json: Json = False,
 ) -> None:
     """Keep a file independently of its jobs. It counts towards your quota.
 
@@ -127,15 +122,10 @@ def keep(
     full = _find(digest)[0]
     if release:
         pool.artifacts.release(full)
-        found = None
+        output.show({"released": full}, f"released {full[:12]}")
     else:
         found = pool.artifacts.keep(full, duration=None if span is None else seconds(span, what="--for"))
-    if json:
-        output.print_json({"released": full} if found is None else found)
-    elif found is None:
-        output.write_line(f"released {full[:12]}")
-    else:
-        output.write_line(f"{full[:12]} is kept until {_until(found.kept_until_ms, found.refs)}")
+        output.show(found, f"{full[:12]} is kept until {_until(found.kept_until_ms, found.refs)}")
 
 
 @app.command()
@@ -151,7 +141,6 @@ def get(
     out: Annotated[Path | None, typer.Option(metavar="PATH", help="Same as PATH.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Do not decrypt a sealed file.")] = False,
     timeout: Timeout = "60",
-    json: Json = False,
 ) -> None:
     """Download a file and verify its SHA-256. An interrupted download resumes.
 
@@ -167,7 +156,7 @@ def get(
     full, name = _find(digest)
     with _progress(name or full[:12]) as seen:
         target = pool.artifacts.get(full, path or Path(Path(name).name or full), progress=seen, raw=raw)
-    output.show({"digest": full, "path": str(target), "size": target.stat().st_size}, str(target), json=json)
+    output.show({"digest": full, "path": str(target), "size": target.stat().st_size}, str(target))
 
 
 @app.command()
@@ -175,7 +164,6 @@ def put(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH…", help="Files to upload.")],
     *,
     timeout: Timeout = "60",
-    json: Json = False,
 ) -> None:
     """Upload files. Data that the hub already has is not sent again, and an interrupted upload resumes.
 
@@ -191,7 +179,6 @@ def put(
     output.show(
         sent,
         "\n".join(f"{artifact.digest}\t{artifact.name}\t{output.size(artifact.size)}" for artifact in sent),
-        json=json,
     )
 
 
@@ -212,7 +199,7 @@ def _progress(label: str) -> Iterator[Seen]:
 
 
 @app.command()
-def rm(digests: Annotated[list[str], typer.Argument(metavar="DIGEST…")], *, json: Json = False) -> None:
+def rm(digests: Annotated[list[str], typer.Argument(metavar="DIGEST…")]) -> None:
     """Delete your references to files. The data is deleted once nothing refers to it.
 
     \b
@@ -223,7 +210,7 @@ def rm(digests: Annotated[list[str], typer.Argument(metavar="DIGEST…")], *, js
     removed = [_find(digest)[0] for digest in digests]
     for digest in removed:
         pool.artifacts.rm(digest)
-    output.show({"removed": removed}, "\n".join(f"removed {digest[:12]}" for digest in removed), json=json)
+    output.show({"removed": removed}, "\n".join(f"removed {digest[:12]}" for digest in removed))
 
 
 def _find(digest: str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from computepool.cli import output
-from computepool.cli.options import Json, Limit, open_pool
+from computepool.cli.options import Limit, open_pool
 from computepool.cli.references import JobId, OfAccount, OfJob
 from computepool.core.errors import BadRequest
 from computepool.core.money.money import format_credits
@@ -35,7 +35,7 @@ _KINDS = (
 
 
 @app.callback(invoke_without_command=True)
-def balance(ctx: typer.Context, *, json: Json = False) -> None:
+def balance(ctx: typer.Context) -> None:
     """Show your balance: available, held for unfinished jobs, and earned but not matured.
 
     \b
@@ -47,7 +47,7 @@ def balance(ctx: typer.Context, *, json: Json = False) -> None:
     if ctx.invoked_subcommand is not None:
         return
     have = open_pool().credits()
-    output.show_fields(have, _fields(have), json=json)
+    output.show_fields(have, _fields(have))
 
 
 def _fields(have: CreditsView) -> list[tuple[str, output.Cell]]:
@@ -89,7 +89,6 @@ def statement(
         typer.Option(metavar="FILE", help="Write the whole statement as CSV; - for standard output."),
     ] = None,
     limit: Limit = 50,
-    json: Json = False,
 ) -> None:
     """List your transfers, newest first.
 
@@ -109,17 +108,17 @@ def statement(
         "account_id": account,
     }
     if csv is not None:
-        _export(csv, filters, json=json)
+        _export(csv, filters)
     elif sums:
-        _sums(filters, json=json)
+        _sums(filters)
     else:
-        _list(filters, limit=limit, json=json)
+        _list(filters, limit=limit)
 
 
-def _list(filters: dict[str, Any], *, limit: int, json: bool) -> None:
+def _list(filters: dict[str, Any], *, limit: int) -> None:
     entries = open_pool().credits.statement(limit=limit, **filters)
     columns = ("NUMBER", "TIME", "KIND", "AMOUNT", "AVAILABLE", "FROM", "TO", "DESCRIPTION")
-    output.show_table(entries, columns, map(_entry, entries), empty="No transfers.", json=json)
+    output.show_table(entries, columns, map(_entry, entries), empty="No transfers.")
 
 
 def _entry(entry: Entry) -> tuple[output.Cell, ...]:
@@ -139,7 +138,7 @@ def _with_sign(amount: int) -> str:
     return f"+{format_credits(amount)}" if amount > 0 else format_credits(amount) if amount else ""
 
 
-def _sums(filters: dict[str, Any], *, json: bool) -> None:
+def _sums(filters: dict[str, Any]) -> None:
     found = open_pool().credits.sums(**filters)
     rows = [
         (
@@ -151,12 +150,10 @@ def _sums(filters: dict[str, Any], *, json: bool) -> None:
         )
         for one in found
     ]
-    output.show_table(
-        found, ("KIND", "TRANSFERS", "MOVED", "IN", "OUT"), rows, empty="No transfers.", json=json
-    )
+    output.show_table(found, ("KIND", "TRANSFERS", "MOVED", "IN", "OUT"), rows, empty="No transfers.")
 
 
-def _export(file: Path, filters: dict[str, Any], *, json: bool) -> None:
+def _export(file: Path, filters: dict[str, Any]) -> None:
     import sys
 
     parts = open_pool().credits.export(**filters)
@@ -167,7 +164,7 @@ def _export(file: Path, filters: dict[str, Any], *, json: bool) -> None:
         return
     with file.open("wb") as opened:
         size = sum(opened.write(part) for part in parts)
-    output.show({"file": str(file), "bytes": size}, f"Wrote {file}, {output.size(size)}.", json=json)
+    output.show({"file": str(file), "bytes": size}, f"Wrote {file}, {output.size(size)}.")
 
 
 def _moment(text: str | None, *, what: str) -> int | None:
@@ -189,7 +186,7 @@ def _moment(text: str | None, *, what: str) -> int | None:
 
 
 @app.command()
-def why(job_id: JobId, *, json: Json = False) -> None:
+def why(job_id: JobId) -> None:
     """Explain what a job cost, or what you were paid for it: every factor and every transfer.
 
     \b
@@ -197,8 +194,7 @@ def why(job_id: JobId, *, json: Json = False) -> None:
       pool credits why job_01h…
     """
     cost = open_pool().credits.why(job_id)
-    if json:
-        output.print_json(cost)
+    if output.printed_json(cost):
         return
     output.write_line(cost.sentence)
     output.print_table(("", ""), [(line.label, line.text) for line in cost.lines], empty="")
@@ -211,7 +207,6 @@ def leaderboard(
     limit: Annotated[
         int, typer.Option("--limit", "-n", metavar="N", min=1, max=100, help="Number of entries per list.")
     ] = 10,
-    json: Json = False,
 ) -> None:
     """Show who lent and borrowed the most in the last 30 days.
 
@@ -227,7 +222,7 @@ def leaderboard(
     rows = [_leader("lends", one) for one in board.lenders] + [
         _leader("borrows", one) for one in board.borrowers
     ]
-    output.show_table(board, columns, rows, empty="No activity in the last 30 days.", json=json)
+    output.show_table(board, columns, rows, empty="No activity in the last 30 days.")
 
 
 def _leader(what: str, one: Leader) -> tuple[output.Cell, ...]:
@@ -245,7 +240,6 @@ def give(
     paid_in: Annotated[
         bool, typer.Option("--paid-in", help="Record a payment by the account holder instead of a gift.")
     ] = False,
-    json: Json = False,
 ) -> None:
     """Give an account credits, or record a payment (admin only).
 
@@ -255,13 +249,6 @@ def give(
       pool credits give ada 500 --paid-in --note "UTR 4312"
     """
     given = open_pool().credits.give(account, amount, note=note, paid_in=paid_in)
-    if given.approval_id and not json:
-        output.write_line(
-            f"{given.approval_id} needs approval by a second administrator: pool approvals list"
-        )
-        return
-    output.show(
-        given,
-        f"{given.name} received {format_credits(given.amount)} credits and now has {format_credits(given.available)} available.",
-        json=json,
-    )
+    amount, left = format_credits(given.amount), format_credits(given.available)
+    done = f"{given.name} received {amount} credits and now has {left} available."
+    output.show(given, output.needs_approval(given.approval_id) if given.approval_id else done)

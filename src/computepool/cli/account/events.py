@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from computepool.cli import output
-from computepool.cli.options import Json, open_pool
+from computepool.cli.options import open_pool
 from computepool.cli.references import OfAccount, OfGroup, OfJob, OfNode
 from computepool.sdk.client.sizes import seconds
 from computepool.sdk.clock import now_ms
@@ -48,7 +48,6 @@ def events(
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of events.")
     ] = None,
-    json: Json = False,
 ) -> None:
     """Print state transitions: who, what, from, to, and why. With --json, one document per line.
 
@@ -71,7 +70,7 @@ def events(
     }  # fmt: skip
     try:
         for event in pool.events(follow=follow, newest=newest, after=after, limit=limit, **filters):
-            output.write_line(event.model_dump_json() if json else _line(event))
+            output.show_line(event, _line(event))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from computepool.cli import output
-from computepool.cli.options import Json, open_pool
+from computepool.cli.options import open_pool
 from computepool.core.money.money import format_credits, parse_credits, round_down, round_up
 from computepool.core.words import counted
 from computepool.sdk.client.sizes import seconds
@@ -34,7 +34,6 @@ def market(
     depth: Annotated[
         bool, typer.Option("--depth", help="Show the order book: every floor and ceiling with its units.")
     ] = False,
-    json: Json = False,
 ) -> None:
     """Show the price of a unit-hour (one core or one GPU) in each zone, fee included.
 
@@ -48,8 +47,7 @@ def market(
     if context.invoked_subcommand is not None:
         return
     found = open_pool().market()
-    if json:
-        output.print_json(found)
+    if output.printed_json(found):
         return
     if depth:
         rows = [row for zone in found.zones for row in _depth(zone)]
@@ -95,7 +93,6 @@ def history(
     region: Annotated[str, typer.Option(metavar="REGION", help="in, eu, us, … Default: none.")] = "",
     since: Annotated[str, typer.Option(metavar="TIME", help="How far back: 6h, 7d.")] = "24h",
     step: Annotated[str | None, typer.Option(metavar="TIME", help="Interval: 15m, 1h.")] = None,
-    json: Json = False,
 ) -> None:
     """Show the price of one zone over time: last, lowest and highest per interval.
 
@@ -109,8 +106,7 @@ def history(
     step_ms = -(-length_ms // _ROWS) if step is None else max(1, round(seconds(step, what="step") * 1000))
     begin_ms = max(0, now_ms() - length_ms)
     found = open_pool().market.history(tier, region, since_ms=begin_ms, step_ms=step_ms)
-    if json:
-        output.print_json(found)
+    if output.printed_json(found):
         return
     rows = [
         (
@@ -147,7 +143,6 @@ def floor(
     clear: Annotated[
         bool, typer.Option("--clear", help="Remove the floor of NODE, or the default if no node is given.")
     ] = False,
-    json: Json = False,
 ) -> None:
     """Show or set price floors: the lowest price at which your nodes take jobs of others.
 
@@ -163,19 +158,18 @@ def floor(
       pool market floor
     """
     if node is not None and price is None and not (default or clear):
-        _show_node_floor(node, json=json)
+        _show_node_floor(node)
         return
     view = _set_floor(node, price, default=default, clear=clear)
-    output.show(view, view.sentence, json=json)
+    output.show(view, view.sentence)
 
 
-def _show_node_floor(node: str, *, json: bool) -> None:
+def _show_node_floor(node: str) -> None:
     pool = open_pool()
     found = pool.market.earnings(pool.nodes.find(node).id)
     output.show(
         found.model_dump(include={"node_id", "name", "floor", "floor_is_default"}),
         f"{found.name}: {floor_words(found.floor, is_default=found.floor_is_default)}",
-        json=json,
     )
 
 
@@ -194,8 +188,6 @@ def _set_floor(node: str | None, price: str | None, *, default: str | None, clea
 
 def earnings(
     node: Annotated[str | None, typer.Argument(help="Node ID or name. Default: all your nodes.")] = None,
-    *,
-    json: Json = False,
 ) -> None:
     """Show what your nodes would earn at current prices, and what they were paid.
 
@@ -210,9 +202,9 @@ def earnings(
     else:
         ids = [pool.nodes.find(node).id]
     found = [pool.market.earnings(node_id) for node_id in ids]
-    if json:
-        output.print_json(found if node is None else found[0])
-    elif node is None:
+    if output.printed_json(found if node is None else found[0]):
+        return
+    if node is None:
         columns = ("NODE", "PER HOUR", "PER DAY", "FLOOR", "24 H", "7 D", "30 D", "STATUS")
         output.print_table(
             columns, map(_earnings_row, found), empty="You have no nodes. Add this machine: pool node start"

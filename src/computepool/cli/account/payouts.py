@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from computepool.cli import output
-from computepool.cli.options import Json, Limit, Yes, confirm, open_pool
+from computepool.cli.options import Limit, Yes, confirm, open_pool
 from computepool.core.money.money import format_credits, parse_credits
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ State = Annotated[
 
 
 @app.callback(invoke_without_command=True)
-def payouts(context: typer.Context, *, json: Json = False) -> None:
+def payouts(context: typer.Context) -> None:
     """Request payouts of earned credits, and approve or record them. Without a command, lists your payouts.
 
     \b
@@ -36,7 +36,7 @@ def payouts(context: typer.Context, *, json: Json = False) -> None:
       pool payouts request 500 --upi asha@okaxis
     """
     if context.invoked_subcommand is None:
-        list_payouts(json=json)
+        list_payouts()
 
 
 @app.command("list")
@@ -45,7 +45,6 @@ def list_payouts(
     everybody: Annotated[bool, typer.Option("--all", help="Include all accounts (admin only).")] = False,
     state: State = None,
     limit: Limit = 100,
-    json: Json = False,
 ) -> None:
     """List payouts, newest first.
 
@@ -69,7 +68,7 @@ def list_payouts(
         for one in found
     ]
     output.show_table(
-        found, columns, rows, empty="No payouts. Request one: pool payouts request 500 --upi ID", json=json
+        found, columns, rows, empty="No payouts. Request one: pool payouts request 500 --upi ID"
     )
 
 
@@ -85,7 +84,6 @@ def request_payout(
     ifsc: Annotated[str | None, typer.Option(metavar="CODE", help="IFSC of the bank branch.")] = None,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the account holder.")] = None,
     yes: Yes = False,
-    json: Json = False,
 ) -> None:
     """Request a payout of matured credits. Shows a summary and asks for confirmation.
 
@@ -100,7 +98,7 @@ def request_payout(
     if not yes:
         to = upi or f"{name}, account {bank} at {ifsc}"
         _confirm_request(requested, to=to, available=pool.payouts.available().available)
-    _show(pool.payouts.request(amount.strip(), **target), json=json)
+    _show(pool.payouts.request(amount.strip(), **target))
 
 
 def _target(*, upi: str | None, bank: str | None, ifsc: str | None, name: str | None) -> dict[str, Any]:
@@ -125,30 +123,30 @@ def _confirm_request(amount: int, *, to: str, available: int) -> None:
 
 
 @app.command("show")
-def show_payout(payout_id: PayoutId, *, json: Json = False) -> None:
+def show_payout(payout_id: PayoutId) -> None:
     """Show one payout.
 
     \b
     Examples:
       pool payouts show payout_01k9x3p6h3t8c5v2w7z4q9r1n0
     """
-    _show(open_pool().payouts.get(payout_id), json=json)
+    _show(open_pool().payouts.get(payout_id))
 
 
 @app.command("cancel")
-def cancel_payout(payout_id: PayoutId, *, json: Json = False) -> None:
+def cancel_payout(payout_id: PayoutId) -> None:
     """Cancel a payout that was not sent to the bank yet.
 
     \b
     Examples:
       pool payouts cancel payout_01k9x3p6h3t8c5v2w7z4q9r1n0
     """
-    _show(open_pool().payouts.cancel(payout_id), json=json)
+    _show(open_pool().payouts.cancel(payout_id))
 
 
 # ------------------------------------------------------------ administrators
 @app.command("approve")
-def approve_payout(payout_id: PayoutId, *, yes: Yes = False, json: Json = False) -> None:
+def approve_payout(payout_id: PayoutId, *, yes: Yes = False) -> None:
     """Approve a first or large payout (admin only).
 
     \b
@@ -162,7 +160,7 @@ def approve_payout(payout_id: PayoutId, *, yes: Yes = False, json: Json = False)
             f"{format_credits(found.amount)} credits of {found.account_name} to {_full_target(found)}"
         )
         confirm("Approve this payout?")
-    _show(pool.payouts.approve(payout_id), json=json)
+    _show(pool.payouts.approve(payout_id))
 
 
 @app.command("reject")
@@ -170,7 +168,6 @@ def reject_payout(
     payout_id: PayoutId,
     *,
     reason: Annotated[str, typer.Option(metavar="WORDS", help="Reason, shown to the account holder.")],
-    json: Json = False,
 ) -> None:
     """Reject a payout that was not sent to the bank yet, and return the credits (admin only).
 
@@ -178,7 +175,7 @@ def reject_payout(
     Examples:
       pool payouts reject payout_01k9x3p6h3t8c5v2w7z4q9r1n0 --reason "The account holder is a different person."
     """
-    _show(open_pool().payouts.reject(payout_id, reason), json=json)
+    _show(open_pool().payouts.reject(payout_id, reason))
 
 
 @app.command("export")
@@ -188,7 +185,6 @@ def export_payouts(
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="Write to this file. Default: standard output."),
     ] = None,
-    json: Json = False,
 ) -> None:
     """Export payouts to be paid manually, as CSV for the bank (admin only).
 
@@ -197,9 +193,9 @@ def export_payouts(
       pool payouts export --out payouts.csv
     """
     text = open_pool().payouts.export()
-    if json:
-        output.print_json(_rows(text))
-    elif out is None:
+    if output.printed_json(_rows(text)):
+        return
+    if out is None:
         sys.stdout.write(text)
     else:
         # For its owner's eyes alone: it is a list of bank accounts.
@@ -215,7 +211,6 @@ def mark_paid(
     payout_id: PayoutId,
     *,
     reference: Annotated[str, typer.Option(metavar="UTR", help="The bank's reference for the transfer.")],
-    json: Json = False,
 ) -> None:
     """Record that the bank paid a payout, as seen on its statement (admin only).
 
@@ -223,7 +218,7 @@ def mark_paid(
     Examples:
       pool payouts mark-paid payout_01k9x3p6h3t8c5v2w7z4q9r1n0 --reference HDFCN52026111500000001
     """
-    _show(open_pool().payouts.mark_paid(payout_id, reference), json=json)
+    _show(open_pool().payouts.mark_paid(payout_id, reference))
 
 
 @app.command("mark-failed")
@@ -232,7 +227,6 @@ def mark_failed(
     *,
     reason: Annotated[str, typer.Option(metavar="WORDS", help="Reason, shown to the account holder.")],
     yes: Yes = False,
-    json: Json = False,
 ) -> None:
     """Record that the bank did not and will not pay a payout, and return the credits (admin only).
 
@@ -242,11 +236,11 @@ def mark_failed(
     """
     if not yes:
         confirm("This returns the credits to the account. Are you certain that the bank did not pay?")
-    _show(open_pool().payouts.mark_failed(payout_id, reason), json=json)
+    _show(open_pool().payouts.mark_failed(payout_id, reason))
 
 
 # ------------------------------------------------------------ how it is shown
-def _show(payout: PayoutView, *, json: bool) -> None:
+def _show(payout: PayoutView) -> None:
     output.show_fields(
         payout,
         [
@@ -262,7 +256,6 @@ def _show(payout: PayoutView, *, json: bool) -> None:
             ("requested", output.moment(payout.created_at_ms)),
             ("updated", output.moment(payout.updated_at_ms)),
         ],
-        json=json,
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from computepool.cli import output
-from computepool.cli.options import Json, open_pool
+from computepool.cli.options import open_pool
 from computepool.core.errors import BadRequest
 from computepool.core.money.money import format_credits
 from computepool.sdk.client.amounts import microcredits
@@ -22,7 +22,7 @@ _EDITED = ("base", "tiers", "regions", "fee_ppm", "spot_range", "payout_min")
 
 
 @app.callback(invoke_without_command=True)
-def newest(ctx: typer.Context, *, json: Json = False) -> None:
+def newest(ctx: typer.Context) -> None:
     """Show the current price table.
 
     \b
@@ -31,14 +31,12 @@ def newest(ctx: typer.Context, *, json: Json = False) -> None:
       pool prices set --base 12
     """
     if ctx.invoked_subcommand is None:
-        _print(open_pool().prices.show(), json=json)
+        _print(open_pool().prices.show())
 
 
 @app.command()
 def show(
     version: Annotated[int | None, typer.Argument(metavar="VERSION", help="An earlier version.")] = None,
-    *,
-    json: Json = False,
 ) -> None:
     """Show the current price table, or an earlier version.
 
@@ -47,12 +45,11 @@ def show(
       pool prices show
       pool prices show 3 --json > prices.json
     """
-    _print(open_pool().prices.show(version), json=json)
+    _print(open_pool().prices.show(version))
 
 
-def _print(table: PriceTableView, *, json: bool) -> None:
-    if json:
-        output.print_json(table)
+def _print(table: PriceTableView) -> None:
+    if output.printed_json(table):
         return
     output.print_fields(
         [
@@ -71,7 +68,7 @@ def _print(table: PriceTableView, *, json: bool) -> None:
 
 
 @app.command()
-def history(*, json: Json = False) -> None:
+def history() -> None:
     """List all versions of the price table, newest first.
 
     \b
@@ -82,7 +79,7 @@ def history(*, json: Json = False) -> None:
     rows = [
         (one.version, output.moment(one.created_at_ms), one.created_by, one.digest[:12]) for one in versions
     ]
-    output.show_table(versions, ("VERSION", "SINCE", "BY", "DIGEST"), rows, empty="No prices.", json=json)
+    output.show_table(versions, ("VERSION", "SINCE", "BY", "DIGEST"), rows, empty="No prices.")
 
 
 @app.command("set")
@@ -108,7 +105,6 @@ def set_prices(
         typer.Option(metavar="PERCENT", help="Platform fee: up to 20%, unless the hub allows more."),
     ] = None,
     payout_min: Annotated[str | None, typer.Option(metavar="CREDITS", help="Minimum payout.")] = None,
-    json: Json = False,
 ) -> None:
     """Publish a new version of the price table (admin only). Running jobs keep their prices.
 
@@ -131,7 +127,7 @@ def set_prices(
     table["tiers"] = {**table["tiers"], **_rates(tier, what="--tier")}
     table["regions"] = {**table["regions"], **_rates(region, what="--region")}
     changed = prices.change(validate(PricesRequest, **table))
-    output.show(changed, f"Version {changed.version} of the price table is now in effect.", json=json)
+    output.show(changed, f"Version {changed.version} of the price table is now in effect.")
 
 
 def _editable(table: PriceTableView) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from computepool.cli import output
-from computepool.cli.options import Json, ask_passphrase
+from computepool.cli.options import ask_passphrase
 from computepool.core.errors import BadRequest
 from computepool.sdk.files import sealing
 
@@ -31,7 +31,6 @@ def init(
         bool, typer.Option("--replace", help="Replace the current key with a new one.")
     ] = False,
     always: Annotated[bool, typer.Option("--always", help="Seal every job by default.")] = False,
-    json: Json = False,
 ) -> None:
     """Create your key pair for sealing. Back it up: without it, sealed results cannot be opened.
 
@@ -46,13 +45,12 @@ def init(
     output.show(
         {"public": made.public, "fingerprint": made.fingerprint, "path": str(sealing.key_path())},
         f"key {made.fingerprint} in {sealing.key_path()}",
-        json=json,
         hint="Back it up in a safe place: pool seal export. Seal a job: pool submit --seal …",
     )
 
 
 @app.command("show")
-def show(*, json: Json = False) -> None:
+def show() -> None:
     """List your sealing keys, current one first, and whether jobs are sealed by default.
 
     \b
@@ -60,12 +58,10 @@ def show(*, json: Json = False) -> None:
       pool seal show
     """
     file = sealing.load()
-    if json:
-        keys = [
-            {"public": key.public, "fingerprint": key.fingerprint, "passphrase": key.locked}
-            for key in file.keys
-        ]
-        output.print_json({"keys": keys, "always": file.always})
+    keys = [
+        {"public": key.public, "fingerprint": key.fingerprint, "passphrase": key.locked} for key in file.keys
+    ]
+    if output.printed_json({"keys": keys, "always": file.always}):
         return
     rows = [
         (key.fingerprint, "current" if at == 0 else "old", "yes" if key.locked else "no", key.public)
@@ -77,7 +73,7 @@ def show(*, json: Json = False) -> None:
 
 
 @app.command("always")
-def always(setting: Annotated[str, typer.Argument(metavar="on|off")], *, json: Json = False) -> None:
+def always(setting: Annotated[str, typer.Argument(metavar="on|off")]) -> None:
     """Choose whether jobs are sealed by default, or only with --seal.
 
     \b
@@ -87,12 +83,11 @@ def always(setting: Annotated[str, typer.Argument(metavar="on|off")], *, json: J
     if setting not in ("on", "off"):
         raise typer.BadParameter("use on or off.")
     sealing.set_always(setting == "on")
-    if json:
-        output.print_json({"always": setting == "on"})
+    output.show({"always": setting == "on"}, "")
 
 
 @app.command("export")
-def export(*, json: Json = False) -> None:
+def export() -> None:
     """Print your keys as JSON, for a backup or another machine. Anyone who has them can read your results.
 
     \b
@@ -108,8 +103,6 @@ def export(*, json: Json = False) -> None:
 @app.command("import")
 def import_keys(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Output of `pool seal export`.")],
-    *,
-    json: Json = False,
 ) -> None:
     """Import keys from another machine. An existing key stays the current one.
 
@@ -123,7 +116,6 @@ def import_keys(
     output.show(
         {"keys": [key.fingerprint for key in kept.keys]},
         f"{len(kept.keys)} key{'' if len(kept.keys) == 1 else 's'}; current: {kept.keys[0].fingerprint}",
-        json=json,
     )
 
 
@@ -137,7 +129,6 @@ def open_files(
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Replace each file with its decrypted content.")
     ] = False,
-    json: Json = False,
 ) -> None:
     """Decrypt local sealed files, such as those delivered to a home node or fetched with --raw.
 
@@ -157,9 +148,8 @@ def open_files(
         target = source if out is None else out / source.name if out.is_dir() or len(files) > 1 else out
         target.parent.mkdir(parents=True, exist_ok=True)
         about = sealing.open_file(source, target)
-        opened.append({"file": str(source), "opened": str(target), "was": about})
-        if not json:
+        opened.append({"file": str(source), "opened": str(target), "was": str(about)})
+        if not output.as_json():
             output.note(f"{source.name} was {about}")
             output.write_line(str(target))
-    if json:
-        output.print_json(opened)
+    output.printed_json(opened)

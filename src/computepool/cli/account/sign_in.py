@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from computepool.cli import output
-from computepool.cli.options import RETRY_FOR_S, Json, open_pool
+from computepool.cli.options import RETRY_FOR_S, open_pool
 from computepool.sdk.client.config import Config, hub_url, load_config, save_config
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ def login(
     *,
     code: Annotated[str | None, typer.Option(help="One-time code from a sign-in link.")] = None,
     key: Annotated[str | None, typer.Option(help="API key; - reads it from standard input.")] = None,
-    json: Json = False,
 ) -> None:
     """Sign in to a hub. Its address and your key are stored in the config file.
 
@@ -43,7 +42,6 @@ def login(
     output.show(
         {"hub": address, "account": account.model_dump(mode="json"), "config": str(path)},
         f"Signed in to {address} as {account.name}.",
-        json=json,
     )
 
 
@@ -52,7 +50,6 @@ def logout(
     everywhere: Annotated[
         bool, typer.Option("--everywhere", help="Also revoke all your keys and browser sessions.")
     ] = False,
-    json: Json = False,
 ) -> None:
     """Remove the stored key. It stays valid until you revoke it (`pool keys revoke`, or --everywhere).
 
@@ -65,10 +62,10 @@ def logout(
     if everywhere:
         open_pool().keys.revoke_all(keep_this=False)
     save_config(Config(hub=hub, key=None))
-    output.show({"hub": hub, "signed_in": False}, f"Signed out of {hub}.", json=json)
+    output.show({"hub": hub, "signed_in": False}, f"Signed out of {hub}.")
 
 
-def whoami(*, json: Json = False) -> None:
+def whoami() -> None:
     """Show the current hub and account.
 
     \b
@@ -80,7 +77,6 @@ def whoami(*, json: Json = False) -> None:
     output.show(
         {"hub": pool.transport.url, **account.model_dump(mode="json")},
         f"{account.name} ({', '.join(account.roles)}) at {pool.transport.url}",
-        json=json,
     )
 
 

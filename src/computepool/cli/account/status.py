@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from computepool.cli import output
-from computepool.cli.options import Json, open_pool
+from computepool.cli.options import open_pool
 from computepool.core.money.money import format_credits
 from computepool.core.words import counted
 
@@ -18,7 +18,7 @@ _SHOWN_MAX = 10
 _STATES = ("running", "leased", "queued")
 
 
-def status(*, json: Json = False) -> None:
+def status() -> None:
     """Show your account, hub, balance, nodes and unfinished jobs.
 
     \b
@@ -31,16 +31,14 @@ def status(*, json: Json = False) -> None:
     jobs = {state: _jobs(pool, state) for state in _STATES}
     nodes = pool.nodes.list(mine=True)
     listed = [job for state in _STATES for job in jobs[state]]
-    if json:
-        output.print_json(
-            {
-                "account": account.model_dump(mode="json"),
-                "hub": {"url": pool.transport.url, **hub.model_dump(mode="json", exclude={"account"})},
-                "credits": have.model_dump(mode="json"),
-                "jobs": [job.model_dump(mode="json") for job in listed],
-                "nodes": [node.model_dump(mode="json") for node in nodes],
-            }
-        )
+    document = {
+        "account": account.model_dump(mode="json"),
+        "hub": {"url": pool.transport.url, **hub.model_dump(mode="json", exclude={"account"})},
+        "credits": have.model_dump(mode="json"),
+        "jobs": [job.model_dump(mode="json") for job in listed],
+        "nodes": [node.model_dump(mode="json") for node in nodes],
+    }
+    if output.printed_json(document):
         return
     counts = ", ".join(f"{_count(jobs[state])} {state}" for state in _STATES if jobs[state])
     output.print_fields(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from computepool.cli import output
-from computepool.cli.options import Json, open_pool
+from computepool.cli.options import open_pool
 from computepool.core.errors import BadRequest
 from computepool.sdk.clock import now_ms
 
@@ -23,7 +23,6 @@ def add(
     event: Annotated[
         list[str] | None, typer.Option(help="group.complete, group.home or job.finished; repeatable.")
     ] = None,
-    json: Json = False,
 ) -> None:
     """Add a webhook: a signed message when a group completes or its results are delivered.
 
@@ -39,8 +38,7 @@ def add(
 
     _check_events(event or ())
     made = open_pool().webhooks.add(url, events=event or DEFAULT_EVENTS)
-    if json:
-        output.print_json(made)
+    if output.printed_json(made):
         return
     output.write_line(f"{made.id}: {', '.join(made.events)} to {made.url}")
     output.write_line(f"Secret (shown only once): {made.secret}")
@@ -60,7 +58,7 @@ def _check_events(names: Sequence[str]) -> None:
 
 
 @app.command("list")
-def list_webhooks(*, json: Json = False) -> None:
+def list_webhooks() -> None:
     """List your webhooks and their state.
 
     \b
@@ -69,7 +67,7 @@ def list_webhooks(*, json: Json = False) -> None:
     """
     found = open_pool().webhooks.list()
     rows = [(one.id, _health(one), ", ".join(one.events), one.url) for one in found]
-    output.show_table(found, ("ID", "STATE", "EVENTS", "URL"), rows, empty="You have no webhooks.", json=json)
+    output.show_table(found, ("ID", "STATE", "EVENTS", "URL"), rows, empty="You have no webhooks.")
 
 
 def _health(one: object) -> str:
@@ -86,7 +84,7 @@ def _health(one: object) -> str:
 
 
 @app.command("rm")
-def remove(webhook_id: _Id, *, json: Json = False) -> None:
+def remove(webhook_id: _Id) -> None:
     """Remove a webhook.
 
     \b
@@ -94,13 +92,11 @@ def remove(webhook_id: _Id, *, json: Json = False) -> None:
       pool webhooks rm hook_01h…
     """
     open_pool().webhooks.remove(webhook_id)
-    output.print_json({"id": webhook_id, "removed": True}) if json else output.write_line(
-        f"{webhook_id}: removed"
-    )
+    output.show({"id": webhook_id, "removed": True}, f"{webhook_id}: removed")
 
 
 @app.command("enable")
-def enable(webhook_id: _Id, *, json: Json = False) -> None:
+def enable(webhook_id: _Id) -> None:
     """Re-enable a disabled webhook. Events from the meantime are not sent; see `pool events`.
 
     \b
@@ -108,11 +104,11 @@ def enable(webhook_id: _Id, *, json: Json = False) -> None:
       pool webhooks enable hook_01h…
     """
     found = open_pool().webhooks.enable(webhook_id)
-    output.print_json(found) if json else output.write_line(f"{found.id}: {_health(found)}")
+    output.show(found, f"{found.id}: {_health(found)}")
 
 
 @app.command("test")
-def try_out(webhook_id: _Id, *, json: Json = False) -> None:
+def try_out(webhook_id: _Id) -> None:
     """Send a test message.
 
     \b
@@ -120,7 +116,7 @@ def try_out(webhook_id: _Id, *, json: Json = False) -> None:
       pool webhooks test hook_01h…
     """
     made = open_pool().webhooks.test(webhook_id)
-    output.show(made, f"Sent {made.id}. See the outcome: pool webhooks deliveries {webhook_id}", json=json)
+    output.show(made, f"Sent {made.id}. See the outcome: pool webhooks deliveries {webhook_id}")
 
 
 @app.command("deliveries")
@@ -128,7 +124,6 @@ def deliveries(
     webhook_id: _Id,
     *,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of deliveries.")] = 20,
-    json: Json = False,
 ) -> None:
     """List deliveries to a webhook, newest first, with their outcome.
 
@@ -144,9 +139,5 @@ def deliveries(
         for one in found
     ]
     output.show_table(
-        found,
-        ("ID", "EVENT", "STATE", "ATTEMPTS", "CREATED", "REASON"),
-        rows,
-        empty="No deliveries yet.",
-        json=json,
+        found, ("ID", "EVENT", "STATE", "ATTEMPTS", "CREATED", "REASON"), rows, empty="No deliveries yet."
     )

@@ -15,7 +15,7 @@ import typer
 
 from computepool.cli import output
 from computepool.cli.job.detach import goes_on
-from computepool.cli.options import RETRY_FOR_S, Json, Limit, open_pool, pairs
+from computepool.cli.options import RETRY_FOR_S, Limit, open_pool, pairs
 from computepool.core.words import counted
 from computepool.sdk.client.sizes import seconds
 from computepool.sdk.errors import BadRequest
@@ -37,7 +37,6 @@ def groups(
         str | None, typer.Option(metavar="GROUP", help="Show this group in full (ID or name).")
     ] = None,
     limit: Limit = 30,
-    json: Json = False,
 ) -> None:
     """List groups, newest first, with progress, failures and delivery state.
 
@@ -49,12 +48,12 @@ def groups(
     """
     pool = open_pool()
     if group is not None:
-        show_summary(pool.groups.collector(group).summary().view, json=json)
+        show_summary(pool.groups.collector(group).summary().view)
         return
     found = pool.groups.list(limit=limit)
     columns = ("ID", "NAME", "KIND", "TOTAL", "DONE", "FAILED", "PENDING", "STATE", "HOME", "CREATED")
     output.show_table(
-        found, columns, map(_row, found), empty="No groups. Try: pool submit job.py --group NAME", json=json
+        found, columns, map(_row, found), empty="No groups. Try: pool submit job.py --group NAME"
     )
 
 
@@ -75,7 +74,7 @@ def _collector(name: str) -> Collector:
 
 
 @app.command()
-def summary(group: Group, *, json: Json = False) -> None:
+def summary(group: Group) -> None:
     """Show a group: counts, what is pending and why, results, failures, and delivery to its home node.
 
     \b
@@ -83,14 +82,13 @@ def summary(group: Group, *, json: Json = False) -> None:
       pool group summary sweep
       pool group summary grp_01h… --json
     """
-    show_summary(_collector(group).summary().view, json=json)
+    show_summary(_collector(group).summary().view)
 
 
-def show_summary(found: GroupSummary, *, json: bool) -> None:
+def show_summary(found: GroupSummary) -> None:
     from computepool.protocol.jobs.unbundling import each_item
 
-    if json:
-        output.print_json(found)
+    if output.printed_json(found):
         return
     counts = ", ".join(f"{count} {state}" for state, count in found.counts.items() if count)
     fields: list[tuple[str, output.Cell]] = [
@@ -155,7 +153,6 @@ def drain(
     notify: Annotated[
         bool, typer.Option("--notify", help="Show a desktop or terminal notification when it completes.")
     ] = False,
-    json: Json = False,
 ) -> None:
     """Wait until the group is complete, with a progress bar. Exits with 1 on failures or timeout.
 
@@ -176,7 +173,7 @@ def drain(
     start = collector.summary()
     if not start.total:
         raise BadRequest("The group is empty. Submit jobs to it, or register keys, then wait for it.")
-    bar = Bar("draining", total=start.total, show=False if json else None)
+    bar = Bar("draining", total=start.total, show=False if output.as_json() else None)
     seen = 0
 
     def progress(view: GroupView) -> None:
@@ -190,10 +187,10 @@ def drain(
         with goes_on(f"The jobs keep running. Wait again: pool group drain {collector.group_id}"), bar:
             found = collector.drain(None if timeout is None else limit_s, progress, notify=notify)
     except DrainTimeout as late:
-        show_summary(late.summary.view, json=json)
+        show_summary(late.summary.view)
         output.note(f"Timed out: {late}.")
         raise typer.Exit(1) from None
-    show_summary(found.view, json=json)
+    show_summary(found.view)
     if found.failed:
         raise typer.Exit(1)
 
@@ -206,7 +203,6 @@ def messages(
         bool, typer.Option("--follow", "-f", help="Follow new messages until the group is complete.")
     ] = False,
     after: Annotated[int, typer.Option(metavar="N", min=0, help="Only messages after this number.")] = 0,
-    json: Json = False,
 ) -> None:
     """Show messages that running jobs sent (computepool.send_to_collector), in order of arrival.
 
@@ -220,13 +216,9 @@ def messages(
     pool = open_pool(retry_for=_RETRY_S if follow else RETRY_FOR_S)
     collector = pool.groups.collector(group)
     for message in pool.groups.messages(collector.group_id, follow=follow, after=after):
-        if json:
-            output.write_line(message.model_dump_json())
-        else:
-            who = message.key or message.job_id
-            output.write_line(
-                f"{message.number}  {output.moment(message.at_ms)}  {who}  attempt {message.attempt}  {message.value}"
-            )
+        who = message.key or message.job_id
+        words = f"{message.number}  {output.moment(message.at_ms)}  {who}  attempt {message.attempt}  {message.value}"
+        output.show_line(message, words)
         sys.stdout.flush()
 
 
@@ -241,7 +233,6 @@ def register(
     meta: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Metadata shown with each key; repeatable.")
     ] = None,
-    json: Json = False,
 ) -> None:
     """Register keys that the group expects. Each is completed by a job with that key, or by a report.
 
@@ -263,15 +254,13 @@ def register(
     collector = pool.groups.collector(pool.groups.find_or_create(group))
     words: dict[str, Any] | None = dict(pairs(meta, what="--meta")) or None
     added = collector.register_jobs(dict.fromkeys(requested, words))
-    if json:
-        output.print_json(
-            {"group_id": collector.group_id, "added": added, "known": len(set(requested)) - added}
-        )
-        return
-    output.write_line(collector.group_id)
     known = len(set(requested)) - added
     were = "was" if known == 1 else "were"
-    output.note(f"{counted(added, 'new key')}, {known} {were} already registered.")
+    output.show(
+        {"group_id": collector.group_id, "added": added, "known": known},
+        collector.group_id,
+        hint=f"{counted(added, 'new key')}, {known} {were} already registered.",
+    )
 
 
 @app.command()
@@ -279,8 +268,6 @@ def result(
     group: Group,
     key: Annotated[str, typer.Argument(help="A registered key without a job.")],
     value: Annotated[str | None, typer.Argument(help="Result: JSON, or plain text.")] = None,
-    *,
-    json: Json = False,
 ) -> None:
     """Report a key as succeeded, from outside the pool. The first report counts; later ones are duplicates.
 
@@ -289,7 +276,7 @@ def result(
       pool group result sweep seed-1 0.93
       pool group result sweep seed-2 '{"loss": 0.1, "epochs": 3}'
     """
-    _print_reported(key, _collector(group).job_result(key, _value(value)), json=json)
+    _print_reported(key, _collector(group).job_result(key, _value(value)))
 
 
 def _value(text: str | None) -> object:
@@ -306,8 +293,6 @@ def failure(
     group: Group,
     key: Annotated[str, typer.Argument(help="A registered key without a job.")],
     error: Annotated[str, typer.Argument(help="Reason for the failure.")],
-    *,
-    json: Json = False,
 ) -> None:
     """Report a key as failed, from outside the pool.
 
@@ -315,16 +300,15 @@ def failure(
     Examples:
       pool group failure sweep seed-3 "the simulator has no licence here"
     """
-    _print_reported(key, _collector(group).job_failure(key, error), json=json)
+    _print_reported(key, _collector(group).job_failure(key, error))
 
 
-def _print_reported(key: str, stands: bool, *, json: bool) -> None:
-    if json:
-        output.print_json({"key": key, "accepted": stands})
-    elif stands:
-        output.write_line(f"{key} reported")
-    else:
-        output.note(f"{key} was already reported, or has a job. This report was counted as a duplicate.")
+def _print_reported(key: str, stands: bool) -> None:
+    if not output.printed_json({"key": key, "accepted": stands}):
+        if stands:
+            output.write_line(f"{key} reported")
+        else:
+            output.note(f"{key} was already reported, or has a job. This report was counted as a duplicate.")
     if not stands:
         raise typer.Exit(1)
 
@@ -340,7 +324,6 @@ def return_home(
         ),
     ] = None,
     off: Annotated[bool, typer.Option("--off", help="Cancel delivery.")] = False,
-    json: Json = False,
 ) -> None:
     """Deliver all results and files to one of your nodes once the group is complete.
 
@@ -354,17 +337,13 @@ def return_home(
       pool group return-home sweep --off
     """
     view = _collector(group).return_home(home, enabled=not off)
-    output.show(
-        view, view.home.sentence if view.home.state != "off" else "Results stay at the hub.", json=json
-    )
+    output.show(view, view.home.sentence if view.home.state != "off" else "Results stay at the hub.")
 
 
 @app.command()
 def fetch(
     group: Group,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Destination folder; created if needed.")],
-    *,
-    json: Json = False,
 ) -> None:
     """Download the summary, results and files, verified by SHA-256. Run it again to resume.
 
@@ -378,37 +357,35 @@ def fetch(
 
     pool = open_pool(retry_for=_RETRY_S)
     view = pool.groups.find(group)
-    bar = Bar("fetching", total=None, show=False if json else None)
+    bar = Bar("fetching", total=None, show=False if output.as_json() else None)
 
     def progress(_: Fetched) -> None:
         bar.add(1)
 
     with goes_on(f"Downloaded files are kept. Resume: pool group fetch {view.id} {folder}"), bar:
         found = fetch_group(pool, view.id, folder, progress=progress)
-    if json:
-        output.print_json(
-            {
-                "group_id": view.id,
-                "folder": str(found.folder),
-                "complete": found.summary.complete,
-                "items": found.items,
-                "files": found.files,
-                "bytes": found.bytes,
-                "missing": found.missing,
-            }
-        )
-        return
-    output.write_line(str(found.folder))
     pending, lost = found.summary.pending, len(found.missing)
     are = "is" if pending == 1 else "are"
     later = "" if found.summary.complete else f" {pending} {are} pending; run this again later."
     gone = f" {lost} file{' is' if lost == 1 else 's are'} no longer at the hub." if lost else ""
     brought = f"{counted(found.items, 'item')}, {counted(found.files, 'file')}"
-    output.note(f"{brought}, {output.size(found.bytes)}.{later}{gone}")
+    output.show(
+        {
+            "group_id": view.id,
+            "folder": str(found.folder),
+            "complete": found.summary.complete,
+            "items": found.items,
+            "files": found.files,
+            "bytes": found.bytes,
+            "missing": found.missing,
+        },
+        str(found.folder),
+        hint=f"{brought}, {output.size(found.bytes)}.{later}{gone}",
+    )
 
 
 @app.command()
-def cancel(group: Group, *, json: Json = False) -> None:
+def cancel(group: Group) -> None:
     """Cancel all unfinished jobs of a group. Keys without a report fail.
 
     \b
@@ -418,9 +395,6 @@ def cancel(group: Group, *, json: Json = False) -> None:
     pool = open_pool()
     before = pool.groups.find(group)
     view = pool.groups.cancel(before.id)
-    if json:
-        output.print_json(view)
-    else:
-        counts = ", ".join(f"{count} {state}" for state, count in view.counts.items() if count)
-        over = " was already complete:" if before.complete else ""
-        output.write_line(f"{view.id}{over} {counts or 'empty'}")
+    counts = ", ".join(f"{count} {state}" for state, count in view.counts.items() if count)
+    over = " was already complete:" if before.complete else ""
+    output.show(view, f"{view.id}{over} {counts or 'empty'}")

@@ -11,7 +11,7 @@ import typer
 from computepool.cli import output
 from computepool.cli.job.detach import goes_on
 from computepool.cli.lazy import lazy_group
-from computepool.cli.options import Json, Limit, open_pool
+from computepool.cli.options import Limit, open_pool
 from computepool.cli.references import JobId, JobIds, OfGroup, OfNode
 from computepool.core.errors import Conflict
 from computepool.core.jobs.lifecycle import JobKind, JobState
@@ -57,7 +57,6 @@ def list_jobs(
     since: Annotated[str | None, typer.Option(metavar="TIME", help="How far back: 30m, 2h, 7d.")] = None,
     mine: Annotated[bool, typer.Option("--mine", help="Only your own jobs (for admins).")] = False,
     limit: Limit = 30,
-    json: Json = False,
 ) -> None:
     """List jobs, newest first.
 
@@ -83,7 +82,7 @@ def list_jobs(
     # A narrow terminal leaves out the last ones.
     columns = ("ID", "NAME", "STATE", "NODE", "SUBMITTED", "TOOK", "NOTE", "KIND")
     output.show_table(
-        jobs, columns, map(_row, jobs), empty="No jobs. Try: pool submit examples/hello.py --wait", json=json
+        jobs, columns, map(_row, jobs), empty="No jobs. Try: pool submit examples/hello.py --wait"
     )
 
 
@@ -109,11 +108,15 @@ def _remark(job: dict[str, Any]) -> str:
     """What its state does not say."""
     if job["state"] == "queued" or (job["state"] == "succeeded" and job["status"].startswith("done,")):
         return str(job["status"])
-    return "" if job["reason"] in ("completed", "started", "placed") else job["reason"].replace("_", " ")
+    if job["reason"] in ("completed", "started", "placed"):
+        return ""
+    from computepool.cli.job.follow import ending
+
+    return ending(job["reason"], job["exit_code"])
 
 
 @app.command()
-def show(job_id: JobId, *, json: Json = False) -> None:
+def show(job_id: JobId) -> None:
     """Show one job in full: requirements, attempts and outputs.
 
     \b
@@ -122,8 +125,7 @@ def show(job_id: JobId, *, json: Json = False) -> None:
       pool jobs show job_01h… --json
     """
     job = open_pool().jobs.get(job_id)
-    if json:
-        output.print_json(job)
+    if output.printed_json(job):
         return
     from computepool.cli.account.seal import fingerprint
 
@@ -156,13 +158,7 @@ def show(job_id: JobId, *, json: Json = False) -> None:
             ("after", ", ".join(job.after)),
         ]
     )
-    if job.tries:
-        rows = [
-            (t.number, t.node_name, t.state, t.reason, t.resumed, t.exit_code, _traffic(t.usage), t.error)
-            for t in job.tries
-        ]
-        columns = ("ATTEMPT", "NODE", "STATE", "REASON", "RESUMED FROM", "EXIT", "NETWORK", "ERROR")
-        output.print_table(columns, rows, empty="")
+    _show_attempts(job)
     if job.outputs:
         rows_out = [(item.name, output.size(item.size), item.digest) for item in job.outputs]
         output.print_table(("OUTPUT", "SIZE", "DIGEST"), rows_out, empty="")
@@ -190,7 +186,6 @@ def checkpoint(
     job_id: JobId,
     *,
     out: Annotated[Path | None, typer.Option(help="Download the files into this folder.")] = None,
-    json: Json = False,
 ) -> None:
     """Show the checkpoint that an unfinished job would resume from; list or download its files.
 
@@ -203,10 +198,30 @@ def checkpoint(
 
     pool = open_pool()
     kept = pool.jobs.checkpoint(job_id)
-    output.show(kept, f"saved {checkpoint_words(kept)}", json=json)
-    if out is not None or not json:
+    output.show(kept, f"saved {checkpoint_words(kept)}")
+    if out is not None or not output.as_json():
         own = [item for item in kept.outputs if not item.name.startswith(_OWN_FILES)]
         save_outputs(pool, own, out, job_id=job_id)
+
+
+def _show_attempts(job: JobDetail) -> None:
+    if not job.tries:
+        return
+    rows = [
+        (
+            attempt.number,
+            attempt.node_name,
+            attempt.state,
+            attempt.reason.replace("_", " "),
+            attempt.resumed,
+            attempt.exit_code,
+            _traffic(attempt.usage),
+            attempt.error,
+        )
+        for attempt in job.tries
+    ]
+    columns = ("ATTEMPT", "NODE", "STATE", "REASON", "RESUMED FROM", "EXIT", "NETWORK", "ERROR")
+    output.print_table(columns, rows, empty="")
 
 
 def _show_corrected(right: CorrectedResult) -> None:
@@ -222,8 +237,10 @@ def _show_corrected(right: CorrectedResult) -> None:
 def _cost(job: JobDetail) -> str | None:
     if job.charge is None:
         return f"at most {format_credits(job.hold)} (on hold)" if job.hold else None
+    from computepool.cli.job.follow import settled
+
     back = f"; {format_credits(job.taken_back)} refunded later" if job.taken_back else ""
-    return f"{format_credits(job.charge)} of {format_credits(job.hold)} on hold{back}" if job.hold else None
+    return f"{settled(job.charge, job.hold)}{back}" if job.hold else None
 
 
 _VERDICTS = {
@@ -264,7 +281,6 @@ def logs(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Follow the output until the job ends.")
     ] = False,
-    json: Json = False,
 ) -> None:
     """Print a job's output; with -f, follow it. With --json, one document per line.
 
@@ -280,11 +296,11 @@ def logs(
 
     pool = open_pool(retry_for=300 if follow else 3)
     with goes_on(f"The job keeps running. Stop it: pool jobs cancel {job_id}") if follow else nullcontext():
-        print_logs(pool, job_id, follow=follow, json=json)
+        print_logs(pool, job_id, follow=follow)
 
 
 @app.command()
-def cancel(job_ids: JobIds, *, json: Json = False) -> None:
+def cancel(job_ids: JobIds) -> None:
     """Cancel jobs. Running jobs are stopped with all their processes.
 
     \b
@@ -295,7 +311,7 @@ def cancel(job_ids: JobIds, *, json: Json = False) -> None:
     """
     pool = open_pool()
     jobs = [pool.jobs.cancel(job_id) for job_id in job_ids]
-    output.show(jobs, "\n".join(f"{job.id} {job.state}" for job in jobs), json=json)
+    output.show(jobs, "\n".join(f"{job.id} {job.state}" for job in jobs))
 
 
 @app.command()
@@ -305,7 +321,6 @@ def resubmit(
     today: Annotated[
         bool, typer.Option("--today", help="Use current prices instead of the original limits.")
     ] = False,
-    json: Json = False,
 ) -> None:
     """Resubmit a job as a new one, with the same spec, arguments, verification and limits; in no group.
 
@@ -315,11 +330,11 @@ def resubmit(
       pool jobs wait $(pool jobs resubmit job_01h…)
     """
     made = open_pool().jobs.resubmit(job_id, terms="today" if today else "same")
-    output.show(made, made.job_ids[0], json=json)
+    output.show(made, made.job_ids[0])
 
 
 @app.command()
-def why(job_id: JobId, *, json: Json = False) -> None:
+def why(job_id: JobId) -> None:
     """Explain the state of a job, and the smallest change that would let it start.
 
     \b
@@ -327,9 +342,7 @@ def why(job_id: JobId, *, json: Json = False) -> None:
       pool jobs why job_01h…
     """
     answer = open_pool().jobs.why(job_id)
-    if json:
-        output.print_json(answer)
-    else:
+    if not output.printed_json(answer):
         print_why(answer)
 
 
@@ -354,7 +367,6 @@ def wait(
     notify: Annotated[
         bool, typer.Option("--notify", help="Show a desktop or terminal notification when they finish.")
     ] = False,
-    json: Json = False,
 ) -> None:
     """Wait for jobs to finish. Exits with 1 if one of them did not succeed.
 
@@ -370,7 +382,7 @@ def wait(
     jobs = [pool.jobs.wait(job_id, timeout=timeout_s) for job_id in job_ids]
     if notify:
         show_notification(", ".join(f"{job.name}: {job.state.value}" for job in jobs))
-    output.show(jobs, "\n".join(f"{job.id} {job.state}" for job in jobs), json=json)
+    output.show(jobs, "\n".join(f"{job.id} {job.state}" for job in jobs))
     if any(job.state is not JobState.SUCCEEDED for job in jobs):
         raise typer.Exit(1)
 
@@ -380,7 +392,6 @@ def result(
     job_id: JobId,
     *,
     out: Annotated[Path | None, typer.Option(help="Download the outputs into this folder.")] = None,
-    json: Json = False,
 ) -> None:
     """Print the result of a finished job (its return value), and list or download its outputs.
 
@@ -400,13 +411,11 @@ def result(
     text = ended.result
     if ended.result_artifact is not None:
         text = pool.artifacts.get_result(ended.result_artifact, job_id=job_id)
-    if json:
-        output.print_json(ended)
-    elif text is not None:
+    if not output.printed_json(ended) and text is not None:
         parts = answers(text, ended)
         for line in [text] if parts is None else [f"{key_of(ended, n)}: {part}" for n, _, part in parts]:
             output.write_line(line)
-    if out is not None or not json:
+    if out is not None or not output.as_json():
         save_outputs(pool, ended.outputs, out, job_id=job_id)
     error = job_error(ended)
     if error is not None:

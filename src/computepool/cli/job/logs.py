@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from computepool.sdk import Pool
 
 
-def print_logs(pool: Pool, job_id: str, *, follow: bool, json: bool) -> None:
+def print_logs(pool: Pool, job_id: str, *, follow: bool) -> None:
     """What there is; with `follow` also what comes until the job ends."""
-    printed, page = _print_pages(pool, job_id, json=json)
+    printed, page = _print_pages(pool, job_id)
     if not page.ended and follow:
         wait_for_start(pool, job_id)
-        more, page = _print_pages(pool, job_id, json=json, after=page.cursor, follow=True)
+        more, page = _print_pages(pool, job_id, after=page.cursor, follow=True)
         printed = printed or more
     if page.ended and page.complete is False:
         output.note(incomplete_output(job_id))
@@ -44,15 +44,13 @@ def wait_for_start(pool: Pool, job_id: str) -> None:
     output.note(f"{job.id} {job.state}{_where(job)}.")
 
 
-def _print_pages(
-    pool: Pool, job_id: str, *, json: bool, after: int = 0, follow: bool = False
-) -> tuple[bool, LogPage]:
+def _print_pages(pool: Pool, job_id: str, *, after: int = 0, follow: bool = False) -> tuple[bool, LogPage]:
     """Whether anything was printed, and the last page."""
     printed = False
     for page in pool.jobs.log_pages(job_id, after=after, follow=follow):
         for chunk in page.chunks:
             printed = True
-            if json:
+            if output.as_json():
                 output.write_line(chunk.model_dump_json())
             else:
                 output.write_log(chunk.text, stderr=chunk.stream == "stderr")

@@ -8,7 +8,7 @@ import typer
 
 from computepool.cli import output
 from computepool.cli.account.market import sparkline
-from computepool.cli.options import Json, open_pool
+from computepool.cli.options import open_pool
 from computepool.cli.references import JobId
 from computepool.core.money.money import format_credits
 from computepool.core.words import counted
@@ -24,7 +24,6 @@ def mesh(
     *,
     nodes: Annotated[bool, typer.Option("--nodes", help="List online nodes with their location.")] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow anonymised activity.")] = False,
-    json: Json = False,
 ) -> None:
     """Show key figures of the pool; with --nodes, its nodes; with -f, its activity.
 
@@ -38,34 +37,20 @@ def mesh(
     if follow:
         try:
             for item in pool.mesh.activity(follow=True):
-                output.write_line(item.model_dump_json() if json else _line(item))
+                output.show_line(item, _line(item))
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
     elif nodes:
         found = pool.mesh.nodes()
-        if json:
-            output.print_json(found)
-            return
         rows = [
-            (
-                node.name,
-                node.owner_name,
-                node.tier,
-                node.place,
-                node.status.label,
-                node.cores,
-                node.running,
-                node.id,
-            )
-            for node in found.nodes
+            (n.name, n.owner_name, n.tier, n.place, n.status.label, n.cores, n.running, n.id)
+            for n in found.nodes
         ]
         columns = ("NAME", "OWNER", "TIER", "PLACE", "STATE", "CORES", "RUNNING", "ID")
-        output.print_table(columns, rows, empty="No node is online.")
+        output.show_table(found, columns, rows, empty="No node is online.")
     else:
         view = pool.mesh()
-        if json:
-            output.print_json(view)
-        else:
+        if not output.printed_json(view):
             _print_numbers(view)
 
 
@@ -90,7 +75,7 @@ def _print_numbers(view: MeshView) -> None:
     )
 
 
-def usage(job_id: JobId, *, json: Json = False) -> None:
+def usage(job_id: JobId) -> None:
     """Show resource use of each attempt over time: CPU, memory, processes, and GPUs.
 
     \b
@@ -98,8 +83,7 @@ def usage(job_id: JobId, *, json: Json = False) -> None:
       pool jobs usage job_01h…
     """
     found = open_pool().jobs.usage(job_id)
-    if json:
-        output.print_json(found)
+    if output.printed_json(found):
         return
     seen = [attempt for attempt in found.attempts if attempt.at_ms]
     for attempt in seen:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from computepool.cli import output
-from computepool.cli.options import Json, Limit, accepts, open_pool, requirements
+from computepool.cli.options import Limit, accepts, open_pool, requirements
 from computepool.core.words import counted
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _LEASES = ("NODE", "JOB", "KEY OR NAME", "STATE", "AGE", "CORES", "CPUS", "LOAD"
 _TERMS = {"fit_vram": "wastes no GPU", "fit_cores": "wastes no cores"}
 
 
-def queue(*, json: Json = False) -> None:
+def queue() -> None:
     """Show what each node is running, on which CPUs, and which jobs are waiting.
 
     CPUS are the node's own CPU numbers. LOAD is CPU use over the last second (100 % is one CPU), memory, and processes.
@@ -34,8 +34,7 @@ def queue(*, json: Json = False) -> None:
       pool jobs queue --json | jq '.nodes[].leases[] | {key, cpu_ids, load}'
     """
     view = open_pool().jobs.queue()
-    if json:
-        output.print_json(view)
+    if output.printed_json(view):
         return
     later = f", {view.delayed} more delayed" if view.delayed else ""
     output.write_line(f"{counted(view.queued, 'job')} waiting{later}.")
@@ -83,7 +82,7 @@ def _load(load: LoadView | None) -> str:
 
 
 @accepts(needs=requirements)
-def hosts(*, limit: Limit = 30, json: Json = False, needs: JobOptions) -> None:
+def hosts(*, limit: Limit = 30, needs: JobOptions) -> None:
     """Preview which nodes would take such a job, in order, and why the others would not.
 
     The first node listed gets the job. The score is the sum of the terms shown; your own nodes and preferred tags weigh
@@ -100,8 +99,7 @@ def hosts(*, limit: Limit = 30, json: Json = False, needs: JobOptions) -> None:
     rules = options.rules(needs)
     timeout = rules.pop("timeout_s", None)
     view = open_pool().jobs.preview(options.needs(needs), limit=limit, timeout=timeout, **rules)
-    if json:
-        output.print_json(view)
+    if output.printed_json(view):
         return
     output.write_line(view.why.sentence)
     output.print_table(

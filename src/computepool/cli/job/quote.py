@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from computepool.cli import output
-from computepool.cli.options import REST, Json, accepts, checks, merge, open_pool, requirements, terms
+from computepool.cli.options import REST, accepts, checks, merge, open_pool, requirements, terms
 from computepool.core.money.money import format_credits, free_or_reserved
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ def quote(
     slices: Annotated[
         int | None, typer.Option(metavar="N", min=1, max=1_000_000, help="Quote for this many slices.")
     ] = None,
-    json: Json = False,
     needs: JobOptions,
     more: JobOptions,
     trust: JobOptions,
@@ -43,12 +42,12 @@ def quote(
       pool quote --type ml
     """
     work = open_pool().options(**merge(needs, more, trust))
-    note_dependencies(work, file, json=json)
-    print_quote(ask(work, file, ctx.meta.get(REST, []), items=slices or 1), json=json)
+    note_dependencies(work, file)
+    print_quote(ask(work, file, ctx.meta.get(REST, []), items=slices or 1))
 
 
-def note_dependencies(work: Submitter, file: Path | None, *, json: bool) -> None:
-    if file is not None and not json and (sentence := work.dependencies(file).sentence):
+def note_dependencies(work: Submitter, file: Path | None) -> None:
+    if file is not None and not output.as_json() and (sentence := work.dependencies(file).sentence):
         output.note(sentence)
 
 
@@ -58,9 +57,8 @@ def ask(work: Submitter, file: Path | None, rest: list[str], *, items: int) -> Q
     return work.quote(what, rest if file is not None else (), items=items)
 
 
-def print_quote(quote: QuoteView, *, json: bool) -> None:
-    if json:
-        output.print_json(quote)
+def print_quote(quote: QuoteView) -> None:
+    if output.printed_json(quote):
         return
     for sentence in quote.sentences:
         output.write_line(sentence)

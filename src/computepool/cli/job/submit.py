@@ -16,7 +16,7 @@ from typer.models import CommandInfo
 from computepool.cli import output
 from computepool.cli.job import quote
 from computepool.cli.job.detach import goes_on
-from computepool.cli.options import REST, Json, accepts, checks, merge, open_pool, requirements, terms
+from computepool.cli.options import REST, accepts, checks, merge, open_pool, requirements, terms
 from computepool.core.jobs.lifecycle import JobState
 from computepool.core.money.money import format_credits, free_or_reserved
 from computepool.sdk.errors import ComputePoolError, missing_module_hint, missing_package
@@ -93,7 +93,6 @@ def submit(
     out: _Out = None,
     ask: Annotated[bool, typer.Option("--quote", help="Show the price, and submit nothing.")] = False,
     impossible: _Impossible = "queue",
-    json: Json = False,
     needs: JobOptions,
     more: JobOptions,
     trust: JobOptions,
@@ -120,24 +119,24 @@ def submit(
         )
     pool, rest = open_pool(), ctx.meta.get(REST, [])
     work = pool.options(**merge(needs, more, trust, {"impossible": impossible}))
-    quote.note_dependencies(work, file, json=json)
+    quote.note_dependencies(work, file)
     if ask:
-        quote.print_quote(quote.ask(work, file, rest, items=slices or 1), json=json)
+        quote.print_quote(quote.ask(work, file, rest, items=slices or 1))
         return
     spec = _spec(work, file, rest)
-    if (wait or out) and not json:
+    if (wait or out) and not output.as_json():
         output.note(quote.short(quote.ask(work, file, rest, items=slices or 1)))
     reply = _send(pool, work, spec, slices=slices, group=group, key=key)
-    if spec.needs.host is not None and not json:
+    if spec.needs.host is not None and not output.as_json():
         _note_host(pool, reply.job_ids[0])
     if not (wait or out):
-        _print_reply(reply, spec, json=json, group=group)
+        _print_reply(reply, spec, group=group)
         return
     pool = open_pool(retry_for=WATCH_RETRY_S)
     if slices:
-        _watch_slices(pool, reply, json=json, out=out)
+        _watch_slices(pool, reply, out=out)
     else:
-        watch(pool, reply.job_ids[0], json=json, out=out, warning=reply.warning)
+        watch(pool, reply.job_ids[0], out=out, warning=reply.warning)
 
 
 submit_command = CommandInfo("submit", cls=SubmitCommand, callback=submit)
@@ -165,9 +164,8 @@ def _send(
     return pool.jobs.submit(spec, items=[item] * (slices or 1), group_id=group_id, **work.terms)
 
 
-def _print_reply(reply: SubmitReply, spec: JobSpec, *, json: bool, group: str | None) -> None:
-    if json:
-        output.print_json(reply)
+def _print_reply(reply: SubmitReply, spec: JobSpec, *, group: str | None) -> None:
+    if output.printed_json(reply):
         return
     for job_id in reply.job_ids:
         output.write_line(job_id)
@@ -193,19 +191,19 @@ def _note_host(pool: Pool, job_id: str) -> None:
             output.note(f"Host {node.name} is {node.id}, owned by {node.owner_name}.")
 
 
-def watch(pool: Pool, job_id: str, *, json: bool, out: Path | None, warning: str = "") -> None:
+def watch(pool: Pool, job_id: str, *, out: Path | None, warning: str = "") -> None:
     """Follow one job, then exit with its outcome."""
     from computepool.cli.job import follow
 
     with goes_on(
         f"The job keeps running. Follow it: pool jobs logs -f {job_id} · stop it: pool jobs cancel {job_id}"
     ):
-        job = pool.jobs.wait(job_id) if json else follow.follow(pool, job_id, warning=warning)
-    if json:
-        output.print_json(job)
-    if job.outputs and (out is not None or not json):
+        shown = not output.as_json()
+        job = follow.follow(pool, job_id, warning=warning) if shown else pool.jobs.wait(job_id)
+    output.printed_json(job)
+    if job.outputs and (out is not None or shown):
         follow.save_outputs(pool, job.outputs, out, job_id=job.id)
-    if not json and (bill := follow.bill([job])):
+    if shown and (bill := follow.bill([job])):
         output.note(f"{bill} Details: pool credits why {job_id}")
     end_as(job)
 
@@ -220,7 +218,7 @@ def end_as(job: JobDetail) -> None:
     raise typer.Exit(1)
 
 
-def _watch_slices(pool: Pool, reply: SubmitReply, *, json: bool, out: Path | None) -> None:
+def _watch_slices(pool: Pool, reply: SubmitReply, *, out: Path | None) -> None:
     from computepool.cli.job import follow
 
     group_id = reply.group_id or ""
@@ -229,9 +227,7 @@ def _watch_slices(pool: Pool, reply: SubmitReply, *, json: bool, out: Path | Non
     with goes_on(f"The jobs keep running. List them: pool jobs list --group {group_id}"):
         ended = follow.follow_slices(pool, group_id, reply.job_ids)
     group = pool.groups.get(group_id)
-    if json:
-        output.print_json(group)
-    else:
+    if not output.printed_json(group):
         counts = Counter(result.state.value for result in ended)
         output.note(f"{group.name}: {', '.join(f'{count} {state}' for state, count in counts.items())}")
         mine = set(reply.job_ids)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from computepool.cli import output
-from computepool.cli.options import Json, open_pool
+from computepool.cli.options import open_pool
 from computepool.cli.references import JobId
 from computepool.core.errors import BadRequest
 from computepool.sdk.client.config import kept_hub_keys, load_config, save_hub_keys
@@ -24,7 +24,6 @@ def receipt(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write to this file. Default: standard output."),
     ] = None,
-    json: Json = False,
 ) -> None:
     """Download the signed receipt of a paid job.
 
@@ -39,7 +38,7 @@ def receipt(
     url = pool.transport.url
     save_hub_keys(url, pool.accounts.hub_keys(pinned=kept_hub_keys(url)))
     text = json_text.dumps(document, indent=2) + "\n"
-    if out is None or json:
+    if out is None or output.as_json():
         output.write_line(text.rstrip())
     if out is not None:
         out.write_text(text)
@@ -53,7 +52,6 @@ def verify(
         str | None,
         typer.Option(metavar="KEY", help="Public key of the hub. Default: the one stored at sign-in."),
     ] = None,
-    json: Json = False,
 ) -> None:
     """Verify a receipt offline: its signature, arithmetic and ledger rows.
 
@@ -71,15 +69,8 @@ def verify(
     checks = receipt_check.check(document, trusted=trusted)
     good = all(found.ok for found in checks)
     proven = good and bool(trusted)
-    if json:
-        output.print_json(
-            {
-                "ok": proven,
-                "key_known": bool(trusted),
-                "checks": [{"ok": found.ok, "text": found.text} for found in checks],
-            }
-        )
-    else:
+    listed = [{"ok": found.ok, "text": found.text} for found in checks]
+    if not output.printed_json({"ok": proven, "key_known": bool(trusted), "checks": listed}):
         for found in checks:
             output.write_line(f"{'ok' if found.ok else 'WRONG'}\t{found.text}")
         _conclude(good, known=bool(trusted))
@@ -106,6 +97,7 @@ def _read(file: Path) -> dict[str, Any]:
     from pydantic import ValidationError
 
     from computepool.protocol.money.receipts import SignedReceipt
+    from computepool.protocol.tokens import unique_fields
     from computepool.sdk.jobs.options import readable_file
 
     try:
@@ -114,7 +106,7 @@ def _read(file: Path) -> dict[str, Any]:
         else:
             with readable_file(file, what="receipt").open() as opened:
                 text = opened.read(_SIZE_MAX)
-        document = json_text.loads(text, object_pairs_hook=_without_repeats)
+        document = json_text.loads(text, object_pairs_hook=unique_fields)
         SignedReceipt.model_validate(document)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
@@ -125,14 +117,6 @@ def _read(file: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise BadRequest(f"{file} is not a receipt.")
     return document
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A field that is there twice would be read one way and shown another."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a field occurs twice")
-    return found
 
 
 def _trust(document: dict[str, Any], key: str | None) -> dict[str, str]:

@@ -19,7 +19,7 @@ from computepool.cli.local.hub import check_port
 from computepool.cli.local.local_pool import NODE_START_S, LocalPool, program, sign_in, status_line
 from computepool.cli.node import codes
 from computepool.cli.node.options import CODE_ENV, start_arguments
-from computepool.cli.options import RETRY_FOR_S, Json, Yes, accepts, confirm
+from computepool.cli.options import RETRY_FOR_S, Yes, accepts, confirm
 from computepool.core.errors import BadRequest, ComputePoolError, Conflict
 from computepool.protocol.local_address import outgoing_address, url_of
 from computepool.sdk.client.config import hub_url, load_config
@@ -91,7 +91,6 @@ def host(
     port: _Port = None,
     data: _Data = None,
     yes: Yes = False,
-    json: Json = False,
     lent: list[str],
 ) -> None:
     """Run this machine as a host of a small mesh whose members trust each other. Ctrl-C stops it.
@@ -117,11 +116,11 @@ def host(
     codes.check_code(code)
     run = _join if me.peer else _begin
     with LocalPool(base) as machine:
-        run(machine, me, lent, code=code, json=json)
+        run(machine, me, lent, code=code)
 
 
 # ------------------------------------------------------------ the two ways to be a host
-def _begin(machine: LocalPool, me: HostConfig, lent: list[str], *, code: str | None, json: bool) -> None:
+def _begin(machine: LocalPool, me: HostConfig, lent: list[str], *, code: str | None) -> None:
     """Hub and node."""
     address = _address(me.bind_public)
     listen = address if _is_ip(address) else "0.0.0.0"
@@ -148,11 +147,11 @@ def _begin(machine: LocalPool, me: HostConfig, lent: list[str], *, code: str | N
         "join": shlex.join(join),
         "signin": f"{url}/signin?code={words['signin_code']}",
     }
-    _print_ready(ready, _begin_lines(me, ready, alone=not public), json=json)
+    _print_ready(ready, _begin_lines(me, ready, alone=not public))
     machine.wait()
 
 
-def _join(machine: LocalPool, me: HostConfig, lent: list[str], *, code: str | None, json: bool) -> None:
+def _join(machine: LocalPool, me: HostConfig, lent: list[str], *, code: str | None) -> None:
     address = _address(me.bind_public)
     own = url_of(address if address != LOOPBACK else me.name, me.port)
     if own == me.peer:  # several hosts on one machine
@@ -172,7 +171,7 @@ def _join(machine: LocalPool, me: HostConfig, lent: list[str], *, code: str | No
         f"Jobs can exclude it by its name, or by {own}",
         f"Data folder: {machine.base}",
     ]
-    _print_ready(_facts(me, machine, url=own), lines, json=json)
+    _print_ready(_facts(me, machine, url=own), lines)
     machine.wait()
 
 
@@ -338,10 +337,8 @@ def _begin_lines(me: HostConfig, ready: dict[str, Any], *, alone: bool) -> list[
     )
 
 
-def _print_ready(ready: dict[str, Any], lines: list[str], *, json: bool) -> None:
+def _print_ready(ready: dict[str, Any], lines: list[str]) -> None:
     output.show(
-        ready,
-        "\n".join(["", *(f"  {line}".rstrip() for line in lines), "  Ctrl-C stops everything."]),
-        json=json,
+        ready, "\n".join(["", *(f"  {line}".rstrip() for line in lines), "  Ctrl-C stops everything."])
     )
     sys.stdout.flush()

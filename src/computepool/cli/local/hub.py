@@ -13,7 +13,7 @@ import typer
 from computepool.cli import output
 from computepool.cli.local.children import watch_parent
 from computepool.cli.local.folders import data_folder, hub_folder
-from computepool.cli.options import Json, LogJson, accepts
+from computepool.cli.options import LogJson, accepts
 from computepool.core.errors import BadRequest
 from computepool.protocol import plain_log
 
@@ -91,7 +91,7 @@ def start(
 
 @app.command()
 @accepts(settings=hub_settings)
-def link(*, json: Json = False, settings: Settings) -> None:
+def link(*, settings: Settings) -> None:
     """Create a one-time sign-in link for the administrator, whether or not the hub is running.
 
     Open it in a browser, or use it on the command line: pool login LINK
@@ -101,7 +101,7 @@ def link(*, json: Json = False, settings: Settings) -> None:
       pool hub link
     """
     address = _hub_module("main").signin_link(settings)
-    output.show({"link": address}, address, json=json)
+    output.show({"link": address}, address)
 
 
 @app.command()
@@ -111,7 +111,6 @@ def check(
     deep: Annotated[
         bool, typer.Option("--deep", help="Also read every artifact and verify its SHA-256.")
     ] = False,
-    json: Json = False,
     settings: Settings,
 ) -> None:
     """Check the consistency of the hub's database and files. Exits with 1 if a check fails.
@@ -128,7 +127,6 @@ def check(
     output.show(
         {"database": settings.url.partition("://")[0], "broken": broken},
         "\n".join(broken) or "All checks passed.",
-        json=json,
     )
     if broken:
         raise typer.Exit(1)
@@ -136,19 +134,19 @@ def check(
 
 @keys.command("list")
 @accepts(settings=hub_settings)
-def list_hub_keys(*, json: Json = False, settings: Settings) -> None:
+def list_hub_keys(*, settings: Settings) -> None:
     """List signing keys: current, next and previous ones.
 
     \b
     Examples:
       pool hub keys list
     """
-    _show_keys(_hub_module("main").list_keys(settings), json=json)
+    _show_keys(_hub_module("main").list_keys(settings))
 
 
 @keys.command("rotate")
 @accepts(settings=hub_settings)
-def rotate_hub_key(*, json: Json = False, settings: Settings) -> None:
+def rotate_hub_key(*, settings: Settings) -> None:
     """Switch to the next signing key. Running hubs follow within seconds.
 
     Nodes already know the next key. The previous key is accepted for two more days (COMPUTEPOOL_KEY_OVERLAP_S); then
@@ -159,12 +157,11 @@ def rotate_hub_key(*, json: Json = False, settings: Settings) -> None:
       pool hub keys rotate
       DATABASE_URL=postgresql://pool@db/pool pool hub keys rotate
     """
-    _show_keys(_hub_module("main").rotate_key(settings), json=json)
+    _show_keys(_hub_module("main").rotate_key(settings))
 
 
-def _show_keys(found: list[dict[str, Any]], *, json: bool) -> None:
-    if json:
-        output.print_json(found)
+def _show_keys(found: list[dict[str, Any]]) -> None:
+    if output.printed_json(found):
         return
 
     def when(at_ms: int | None) -> str:

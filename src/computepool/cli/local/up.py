@@ -15,7 +15,8 @@ from computepool.cli.local.folders import data_folder
 from computepool.cli.local.hub import check_port
 from computepool.cli.local.local_pool import NODE_START_S, LocalPool, program, sign_in, status_line
 from computepool.cli.node.options import start_arguments
-from computepool.cli.options import Json, accepts
+from computepool.cli.options import accepts
+from computepool.core.words import cores
 
 if TYPE_CHECKING:
     from computepool.sdk import Pool
@@ -35,7 +36,6 @@ def up(
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the dashboard if there is a display.")
     ] = True,
-    json: Json = False,
     lent: list[str],
 ) -> None:
     """Start a hub and one node on this machine. Ctrl-C stops both.
@@ -52,12 +52,12 @@ def up(
     base = data_folder(data)
     check_port(host, port)
     with LocalPool(base) as machine:
-        link = _run(machine, host=host, port=port, lent=lent if node else None, json=json)
+        link = _run(machine, host=host, port=port, lent=lent if node else None)
         with open_browser(link, base) if browser and has_screen() else nullcontext():
             machine.wait()
 
 
-def _run(machine: LocalPool, *, host: str, port: int, lent: list[str] | None, json: bool) -> str:
+def _run(machine: LocalPool, *, host: str, port: int, lent: list[str] | None) -> str:
     """`lent`: options of this machine's node; None: it is not lent. Gives the link that signs in."""
     shown = host if ":" not in host else f"[{host}]"
     url = f"http://{_WILDCARDS.get(host, shown)}:{port}"
@@ -75,9 +75,7 @@ def _run(machine: LocalPool, *, host: str, port: int, lent: list[str] | None, js
                 what="The node",
             )
     link = f"{url}/signin?code={words['signin_code']}"
-    if json:
-        output.print_json({"url": url, "signin_link": link, "data": str(machine.base), "node": ready})
-    else:
+    if not output.printed_json({"url": url, "signin_link": link, "data": str(machine.base), "node": ready}):
         _welcome(url, link, pool, base=machine.base, with_node=ready)
     return link
 
@@ -100,7 +98,7 @@ def _welcome(url: str, link: str, pool: Pool, *, base: Path, with_node: bool) ->
         node = next(n for n in pool.nodes.list(mine=True) if n.online)
         profile = node.profile
         network = ", network for jobs that list hosts" if profile.network else ""
-        lines.insert(3, f"  This machine offers: {profile.cores:g} cores, {output.memory(profile.ram_mb)}, "
+        lines.insert(3, f"  This machine offers: {cores(profile.cores)}, {output.memory(profile.ram_mb)}, "
                         f"{len(profile.gpus) or 'no'} GPU{network}, as {node.name} (isolation: {profile.isolation})")  # fmt: skip
     output.write_line("\n".join(lines) + "  Ctrl-C stops everything.")
     sys.stdout.flush()

@@ -10,14 +10,13 @@ import typer
 from computepool.cli import output
 from computepool.cli.local.folders import data_folder, node_folder
 from computepool.cli.node.options import Data
-from computepool.cli.options import Json
 from computepool.core.errors import Unavailable
 
 app = typer.Typer()
 
 
 @app.callback(invoke_without_command=True)
-def cache(context: typer.Context, *, data: Data = None, json: Json = False) -> None:
+def cache(context: typer.Context, *, data: Data = None) -> None:
     """Show what the node on this machine has cached.
 
     \b
@@ -32,16 +31,12 @@ def cache(context: typer.Context, *, data: Data = None, json: Json = False) -> N
     found = cache_usage.parts(node_folder(data_folder(data)) / "cache")
     rows = [(p.name, p.files, output.size(p.size), "yes" if p.cleared else "no") for p in found]
     output.show_table(
-        [asdict(part) for part in found],
-        ("CONTENT", "FILES", "SIZE", "REMOVED BY `clear`"),
-        rows,
-        empty="",
-        json=json,
+        [asdict(part) for part in found], ("CONTENT", "FILES", "SIZE", "REMOVED BY `clear`"), rows, empty=""
     )
 
 
 @app.command()
-def clear(*, data: Data = None, json: Json = False) -> None:
+def clear(*, data: Data = None) -> None:
     """Remove cached inputs and packages that no running job uses. Later jobs fetch them again.
 
     \b
@@ -61,8 +56,7 @@ def clear(*, data: Data = None, json: Json = False) -> None:
             with main.only_agent(folder):
                 cache_usage.clear(folder / "cache")
     freed: dict[str, Any] = {"freed_bytes": max(0, before - _size(folder)), "left_bytes": _size(folder)}
-    if json:
-        output.print_json(freed)
+    if output.printed_json(freed):
         return
     left = f"; {output.size(freed['left_bytes'])} in use were kept" if freed["left_bytes"] else ""
     output.write_line(f"Freed {output.size(freed['freed_bytes'])}{left}.")

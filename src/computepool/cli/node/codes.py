@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from computepool.cli import output
-from computepool.cli.options import Json, open_pool
+from computepool.cli.options import open_pool
 from computepool.core.errors import BadRequest
 from computepool.sdk.client.sizes import seconds
 
@@ -38,7 +38,6 @@ def code(
     wait: Annotated[
         bool, typer.Option("--wait", help="Show progress until the machine has joined and is ready.")
     ] = False,
-    json: Json = False,
 ) -> None:
     """Create a code for one or more new machines, and print the command to run there.
 
@@ -50,8 +49,7 @@ def code(
     """
     pool = open_pool(retry_for=300 if wait else 3)
     made = pool.nodes.code(hosts=hosts, lifetime=None if life is None else seconds(life, what="--for"))
-    if json:
-        output.print_json(follow_code(pool, made.id) if wait else made)
+    if output.printed_json(follow_code(pool, made.id) if wait else made):
         return
     output.write_line(made.command)
     often = "one machine" if made.hosts == 1 else f"{made.hosts} machines"
@@ -91,7 +89,6 @@ def follow_code(pool: Pool, code_id: str, *, verbose: bool = False) -> JoinStatu
 def codes(
     *,
     end: Annotated[list[str] | None, typer.Option(metavar="ID", help="Revoke this code; repeatable.")] = None,
-    json: Json = False,
 ) -> None:
     """List or revoke open codes for several machines. Machines that joined stay.
 
@@ -107,4 +104,4 @@ def codes(
         nodes.end_code(code_id)
     found = nodes.codes()
     rows = [(c.id, f"{c.used} of {c.hosts}", output.moment(c.expires_at_ms)) for c in found]
-    output.show_table(found, ("ID", "JOINED", "VALID UNTIL"), rows, empty="No open codes.", json=json)
+    output.show_table(found, ("ID", "JOINED", "VALID UNTIL"), rows, empty="No open codes.")

@@ -12,7 +12,7 @@ from computepool.cli import output
 from computepool.cli.local.folders import data_folder, node_folder
 from computepool.cli.local.local_pool import status_line
 from computepool.cli.node.options import Data, config_of
-from computepool.cli.options import Json, Yes, confirm, open_pool
+from computepool.cli.options import Yes, confirm, open_pool
 from computepool.cli.references import NodeName
 from computepool.core.errors import BadRequest, ComputePoolError, Unavailable
 from computepool.core.money.money import format_credits
@@ -34,7 +34,6 @@ def leave(
     ] = False,
     data: Data = None,
     yes: Yes = False,
-    json: Json = False,
 ) -> None:
     """Remove this machine from the pool: finish its jobs, leave the hub, and forget its key.
 
@@ -65,7 +64,6 @@ def leave(
     output.show(
         {"node_id": known.node_id, "hub": known.hub_url, "left": True},
         f"{config.name} has left {known.hub_url}.{_earnings_words(last)}",
-        json=json,
         hint=f"Its cache is still in {folder}; clear it: pool node cache clear. "
         "To add the machine again: pool node start --code CODE",
     )
@@ -113,7 +111,7 @@ def _earnings_words(known: OwnNodeView | None) -> str:
     )
 
 
-def revoke(node: NodeName, *, yes: Yes = False, json: Json = False) -> None:
+def revoke(node: NodeName, *, yes: Yes = False) -> None:
     """Revoke a node's key permanently; its jobs run elsewhere (owner and admins only).
 
     For a machine that is lost, sold or stolen. It can return only as a new node, with a new code.
@@ -131,7 +129,6 @@ def revoke(node: NodeName, *, yes: Yes = False, json: Json = False) -> None:
     output.show(
         view,
         f"{view.name} revoked",
-        json=json,
         hint="To add the machine again, create a code with `pool node code`, and start the node with a new data folder.",
     )
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from computepool.cli import output
-from computepool.cli.options import Json, Limit, open_pool
+from computepool.cli.options import Limit, open_pool
 from computepool.sdk.client.paging import rows
 
 
@@ -15,7 +15,6 @@ def list_nodes(
     *,
     mine: Annotated[bool, typer.Option("--mine", help="Only your own nodes.")] = False,
     limit: Limit = 100,
-    json: Json = False,
 ) -> None:
     """List the nodes of the pool.
 
@@ -40,9 +39,7 @@ def list_nodes(
         "RELIABILITY",
         "SEEN",
     )
-    output.show_table(
-        nodes, columns, map(_row, nodes), empty="No nodes. Add this machine: pool node start", json=json
-    )
+    output.show_table(nodes, columns, map(_row, nodes), empty="No nodes. Add this machine: pool node start")
 
 
 def _row(node: dict[str, Any]) -> tuple[output.Cell, ...]:

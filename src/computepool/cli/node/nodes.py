@@ -16,9 +16,10 @@ from computepool.cli.local.folders import data_folder, node_folder
 from computepool.cli.node import options as node_options
 from computepool.cli.node import status as node_status
 from computepool.cli.node.options import Data
-from computepool.cli.options import Json, LogJson, accepts, open_pool
+from computepool.cli.options import LogJson, accepts, open_pool
 from computepool.core.errors import BadRequest, Conflict
 from computepool.core.money.money import format_credits
+from computepool.core.words import counted
 from computepool.protocol import plain_log
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def start(
 
 @app.command()
 @accepts(given=node_options.node_fields, where=node_options.enrolment)
-def enroll(*, json: Json = False, given: dict[str, Any], where: dict[str, Any]) -> None:
+def enroll(*, given: dict[str, Any], where: dict[str, Any]) -> None:
     """Enrol this machine at a hub with a one-time code, without starting the node.
 
     \b
@@ -122,24 +123,23 @@ def enroll(*, json: Json = False, given: dict[str, Any], where: dict[str, Any]) 
     output.show(
         {"node_id": made.node_id, "owner": made.owner, "hub": made.hub_url},
         made.node_id,
-        json=json,
         hint="Enrolled. Start the node: pool node start",
     )
 
 
 @app.command()
-def status(*, data: Data = None, json: Json = False) -> None:
+def status(*, data: Data = None) -> None:
     """Show the status of the node on this machine.
 
     \b
     Examples:
       pool node status
     """
-    _local("status", data, json=json)
+    _local("status", data)
 
 
 @app.command()
-def pause(node: Node = None, *, data: Data = None, json: Json = False) -> None:
+def pause(node: Node = None, *, data: Data = None) -> None:
     """Stop taking new jobs. Running jobs continue.
 
     \b
@@ -147,33 +147,33 @@ def pause(node: Node = None, *, data: Data = None, json: Json = False) -> None:
       pool node pause
       pool node pause studio-3
     """
-    _change("pause", node, data, json=json)
+    _change("pause", node, data)
 
 
 @app.command()
-def resume(node: Node = None, *, data: Data = None, json: Json = False) -> None:
+def resume(node: Node = None, *, data: Data = None) -> None:
     """Take jobs again after a pause.
 
     \b
     Examples:
       pool node resume
     """
-    _change("resume", node, data, json=json)
+    _change("resume", node, data)
 
 
 @app.command()
-def drain(node: Node = None, *, data: Data = None, json: Json = False) -> None:
+def drain(node: Node = None, *, data: Data = None) -> None:
     """Stop taking new jobs, and stop the node when the last one finishes.
 
     \b
     Examples:
       pool node drain
     """
-    _change("drain", node, data, json=json)
+    _change("drain", node, data)
 
 
 @app.command()
-def rekey(*, data: Data = None, json: Json = False) -> None:
+def rekey(*, data: Data = None) -> None:
     """Replace the key of the node on this machine. The old key works for one more day.
 
     If the key may have been stolen, revoke the node (`pool node revoke NODE`) and enrol it again.
@@ -189,13 +189,12 @@ def rekey(*, data: Data = None, json: Json = False) -> None:
         reply,
         f"{reply['node_id']} has a new key; the old one works until "
         f"{output.moment(reply['old_accepted_until_ms'])}.",
-        json=json,
     )
 
 
 @app.command()
 @accepts(given=node_options.node_fields, where=node_options.enrolment)
-def doctor(*, json: Json = False, given: dict[str, Any], where: dict[str, Any]) -> None:
+def doctor(*, given: dict[str, Any], where: dict[str, Any]) -> None:
     """Diagnose problems of this machine as a node, and suggest fixes.
 
     \b
@@ -207,9 +206,7 @@ def doctor(*, json: Json = False, given: dict[str, Any], where: dict[str, Any]) 
     from computepool.agent.owner.doctor import Health, check_all
 
     checks = check_all(node_options.config_of(given, **where))
-    if json:
-        output.print_json([asdict(check) for check in checks])
-    else:
+    if not output.printed_json([asdict(check) for check in checks]):
         rows = [(check.health.value, check.name, check.detail, check.fix) for check in checks]
         output.print_table(("", "CHECK", "FOUND", "FIX"), rows, empty="")
     if any(check.health is Health.FAIL for check in checks):
@@ -217,7 +214,7 @@ def doctor(*, json: Json = False, given: dict[str, Any], where: dict[str, Any]) 
 
 
 @app.command()
-def show(node: Node = None, *, data: Data = None, json: Json = False) -> None:
+def show(node: Node = None, *, data: Data = None) -> None:
     """Show a node: resources, benchmarks, current work and reputation.
 
     \b
@@ -227,8 +224,7 @@ def show(node: Node = None, *, data: Data = None, json: Json = False) -> None:
     """
     pool = open_pool()
     view = pool.nodes.get(this_node(data)) if node is None else pool.nodes.find(node)
-    if json:
-        output.print_json(view)
+    if output.printed_json(view):
         return
     profile, known = view.profile, view.reputation
     fields: list[tuple[str, output.Cell]] = [
@@ -291,7 +287,7 @@ def _trust_fields(known: ReputationView) -> list[tuple[str, output.Cell]]:
         ("failures", f"{known.failures} (weight {known.failure_weight:.2f})"),
         ("last outcome", last),
         ("newcomer", newcomer),
-        ("tenure", f"{known.tenure_days} days, {known.verified_days} of them verified"),
+        ("tenure", f"{counted(known.tenure_days, 'day')}, {known.verified_days} of them verified"),
         ("trusted with", cap),
         ("streak", f"{known.streak} verified in a row"),
         ("violations", _violations(known)),
@@ -312,7 +308,7 @@ def _violations(known: ReputationView) -> str:
 
 
 @app.command()
-def why(node: Node = None, *, data: Data = None, json: Json = False) -> None:
+def why(node: Node = None, *, data: Data = None) -> None:
     """Explain why a node gets no jobs, or which jobs it gets.
 
     \b
@@ -323,8 +319,7 @@ def why(node: Node = None, *, data: Data = None, json: Json = False) -> None:
     pool = open_pool()
     node_id = this_node(data) if node is None else pool.nodes.find(node).id
     answer = pool.nodes.why(node_id)
-    if json:
-        output.print_json(answer)
+    if output.printed_json(answer):
         return
     output.write_line(answer.sentence)
     if answer.reputation:
@@ -336,20 +331,20 @@ def why(node: Node = None, *, data: Data = None, json: Json = False) -> None:
         output.print_table(("REQUIREMENTS", "WAITING", "WHY NOT HERE"), rows, empty="")
 
 
-def _change(word: str, node: str | None, data: Path | None, *, json: bool) -> None:
+def _change(word: str, node: str | None, data: Path | None) -> None:
     if node is None:
-        _local(word, data, json=json)
+        _local(word, data)
         return
     nodes = open_pool().nodes
     view = getattr(nodes, word)(nodes.find(node).id)
-    output.show(view, f"{view.name}: {view.sentence}", json=json)
+    output.show(view, f"{view.name}: {view.sentence}")
 
 
-def _local(word: str, data: Path | None, *, json: bool) -> None:
+def _local(word: str, data: Path | None) -> None:
     from computepool.agent.owner import control
 
     answer = control.call(node_folder(data_folder(data)), word)
-    output.show_fields(answer, node_status.fields_of(answer), json=json)
+    output.show_fields(answer, node_status.fields_of(answer))
 
 
 def this_node(data: Path | None) -> str:

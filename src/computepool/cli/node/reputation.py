@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from computepool.cli import output
-from computepool.cli.options import Json, Limit, open_pool
+from computepool.cli.options import Limit, open_pool
 from computepool.cli.references import NodeName
 
 
-def evidence(node: NodeName, *, limit: Limit = 30, json: Json = False) -> None:
+def evidence(node: NodeName, *, limit: Limit = 30) -> None:
     """List the outcomes behind a node's reputation, newest first, with their weight.
 
     For nodes of others, times are rounded to the hour and jobs are hidden.
@@ -33,9 +33,7 @@ def evidence(node: NodeName, *, limit: Limit = 30, json: Json = False) -> None:
         )
         for row in found
     ]
-    output.show_table(
-        found, ("TIME", "WEIGHT", "", "KIND", "JOB", "OUTCOME"), rows, empty="No outcomes yet.", json=json
-    )
+    output.show_table(found, ("TIME", "WEIGHT", "", "KIND", "JOB", "OUTCOME"), rows, empty="No outcomes yet.")
 
 
 def review(
@@ -44,7 +42,6 @@ def review(
     note: Annotated[
         str, typer.Option(metavar="TEXT", help="Explanation for the administrator.", show_default=False)
     ] = "",
-    json: Json = False,
 ) -> None:
     """Ask an administrator to review your node's ban or probation.
 
@@ -57,10 +54,10 @@ def review(
     pool = open_pool()
     found = pool.nodes.find(node)
     reply = pool.nodes.review(found.id, note=note)
-    output.show(reply, f"Requested a review of {found.name} ({reply.approval_id}).", json=json)
+    output.show(reply, f"Requested a review of {found.name} ({reply.approval_id}).")
 
 
-def pardon(node: NodeName, *, json: Json = False) -> None:
+def pardon(node: NodeName) -> None:
     """Lift a node's ban and clear its violations for wrong results (admin only).
 
     For honest mistakes, such as faulty memory that was replaced. The node's streak restarts, so all its next results
@@ -72,6 +69,4 @@ def pardon(node: NodeName, *, json: Json = False) -> None:
     """
     pool = open_pool()
     view = pool.nodes.pardon(pool.nodes.find(node).id)
-    output.show(
-        view, f"{view.name} takes jobs of others again. All its next results are verified.", json=json
-    )
+    output.show(view, f"{view.name} takes jobs of others again. All its next results are verified.")

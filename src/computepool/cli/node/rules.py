@@ -10,7 +10,7 @@ from computepool.cli import output
 from computepool.cli.local.folders import data_folder, node_folder
 from computepool.cli.node.nodes import Node, this_node
 from computepool.cli.node.options import Data
-from computepool.cli.options import Json, accepts, open_pool
+from computepool.cli.options import accepts, open_pool
 from computepool.core.words import short_account
 from computepool.sdk.client.sizes import megabytes
 
@@ -91,7 +91,6 @@ def rules(
     *,
     clear: Annotated[bool, typer.Option("--clear", help="Remove all existing rules first.")] = False,
     data: Data = None,
-    json: Json = False,
     given: dict[str, Any],
 ) -> None:
     """Show or change what others may run on your node. Your own jobs are always accepted.
@@ -116,9 +115,7 @@ def rules(
     changed = _remove(_add({} if clear else known, given["lists"]), given["forget"]) | given["values"]
     if changed != known:
         view = nodes.set_rules(node_id, NodeRules(**changed))
-    output.show(
-        view, "\n".join(view.sentences or ["No rules: the node accepts every job that fits."]), json=json
-    )
+    output.show(view, "\n".join(view.sentences or ["No rules: the node accepts every job that fits."]))
 
 
 def _add(before: dict[str, Any], lists: dict[str, _Names]) -> dict[str, Any]:
@@ -155,7 +152,7 @@ def _submitter(job: dict[str, Any], status: dict[str, Any]) -> str:
     return (status.get("owner_name") or "you") if own else short_account(job["submitter"])
 
 
-def jobs(*, data: Data = None, json: Json = False) -> None:
+def jobs(*, data: Data = None) -> None:
     """Show the jobs running on this machine: submitter, limits and permissions.
 
     \b
@@ -192,4 +189,4 @@ def jobs(*, data: Data = None, json: Json = False) -> None:
         )
         for job in running
     ]  # fmt: skip
-    output.show_table(running, columns, rows, empty="No jobs are running.", json=json)
+    output.show_table(running, columns, rows, empty="No jobs are running.")

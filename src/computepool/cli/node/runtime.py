@@ -9,7 +9,6 @@ import typer
 
 from computepool.cli import output
 from computepool.cli.local.folders import data_folder, node_folder
-from computepool.cli.options import Json
 from computepool.core.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ File = Annotated[Path, typer.Argument(metavar="FILE.tar")]
 
 
 @app.command()
-def show(*, add: Add = None, data: Data = None, json: Json = False) -> None:
+def show(*, add: Add = None, data: Data = None) -> None:
     """Show the runtime of this machine; build it if needed.
 
     \b
@@ -71,11 +70,11 @@ def show(*, add: Add = None, data: Data = None, json: Json = False) -> None:
     """
     from computepool.agent.execution.job_environment import prepare_runtime
 
-    _print(prepare_runtime(_cache(data), add=add or _saved_additions(data)), json=json)
+    _print(prepare_runtime(_cache(data), add=add or _saved_additions(data)))
 
 
 @app.command()
-def export(file: File, *, add: Add = None, data: Data = None, json: Json = False) -> None:
+def export(file: File, *, add: Add = None, data: Data = None) -> None:
     """Write the runtime to a tar file, for `pool node runtime import` on other machines.
 
     \b
@@ -87,11 +86,11 @@ def export(file: File, *, add: Add = None, data: Data = None, json: Json = False
 
     made = prepare_runtime(_cache(data), add=add or _saved_additions(data))
     archive.write(made, file)
-    _print(made, json=json)
+    _print(made)
 
 
 @app.command("import")
-def import_(file: File, *, data: Data = None, json: Json = False) -> None:
+def import_(file: File, *, data: Data = None) -> None:
     """Import a runtime from a tar file. Its name is the digest of its content.
 
     Jobs use it from the next start of the node, until `pool node runtime reset`.
@@ -109,11 +108,11 @@ def import_(file: File, *, data: Data = None, json: Json = False) -> None:
         made = archive.read(cache, file, runtime_wish(cache))
     except SandboxError as error:
         raise BadRequest(f"{error}.") from error
-    _print(made, json=json)
+    _print(made)
 
 
 @app.command()
-def reset(*, data: Data = None, json: Json = False) -> None:
+def reset(*, data: Data = None) -> None:
     """Return to the runtime that is built from this machine's own files.
 
     \b
@@ -125,7 +124,7 @@ def reset(*, data: Data = None, json: Json = False) -> None:
 
     cache = _cache(data)
     (runtime.open_store(cache) / runtime.CHOSEN).unlink(missing_ok=True)
-    _print(prepare_runtime(cache, add=_saved_additions(data)), json=json)
+    _print(prepare_runtime(cache, add=_saved_additions(data)))
 
 
 def _cache(data: Path | None) -> Path:
@@ -144,11 +143,11 @@ def _saved_additions(data: Path | None) -> tuple[str, ...]:
     return added
 
 
-def _print(made: Runtime, *, json: bool) -> None:
+def _print(made: Runtime) -> None:
     fields: dict[str, output.Cell] = {
         "digest": made.digest,
         "files": made.files,
         "size": made.size,
         "path": str(made.root),
     }
-    output.show_fields(fields, list(fields.items()), json=json)
+    output.show_fields(fields, list(fields.items()))

@@ -15,6 +15,7 @@ import asyncio
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
+from computepool.core.backoff import doubled
 from computepool.core.errors import Unavailable
 from computepool.core.trust.reputation import Reputation
 from computepool.core.trust.submitter_reputation import SubmitterReputation
@@ -35,7 +37,9 @@ from computepool.hub.db.tables import events
 __all__ = ["AtEnd", "Commit", "Connection", "Store", "Tx"]  # services name SQLAlchemy's types only from here
 
 logger = logging.getLogger(__name__)
-_TRIES = 3
+_TRIES = 5
+#: The longest pause before a second try, doubling with each: who lost a deadlock and comes back at once may lose it again.
+_PAUSE_MS = 10
 T = TypeVar("T")
 
 _EVENTS = Prepared(events.insert())
@@ -235,16 +239,21 @@ class Store:
         return [commit for job in batch for commit in self._commit([job])]
 
     def _transact(self, batch: Sequence[_Job], *, isolated: bool) -> list[Commit]:
-        for tries_left in reversed(range(_TRIES)):
+        for tries in range(1, _TRIES + 1):
             try:
                 return self._transact_once(batch, isolated=isolated)
             except DBAPIError as error:
                 # Another hub may have inserted the same key this instant: looking again finds its row.
                 raced = isinstance(error, IntegrityError) and len(batch) == 1
-                if not tries_left or not (raced or failures.is_transient(error)):
+                if tries == _TRIES or not (raced or failures.is_transient(error)):
                     raise
                 logger.warning("store.retry: %s", error.orig)
+                self._pause(tries)
         raise AssertionError("the last try returns or raises")
+
+    def _pause(self, tries: int) -> None:
+        share = self._clock.entropy(1)[0] / 256
+        time.sleep(share * doubled(_PAUSE_MS, tries - 1, most=1_000) / 1_000)
 
     def _transact_once(self, batch: Sequence[_Job], *, isolated: bool) -> list[Commit]:
         now_ms, seal, commit = self._clock.now_ms(), None, Commit()

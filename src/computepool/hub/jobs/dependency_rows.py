@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, select, update
+from sqlalchemy import Connection, Select, case, select, update
 
 from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.hub.db import dialect
@@ -43,17 +43,18 @@ def get(connection: Connection, job_id: str) -> list[str]:
     )
 
 
-def release(tx: Tx, job_id: str, count: int) -> int:
-    """One of its `after` jobs succeeded. Returns how many are still pending."""
+def release(tx: Tx, job_ids: Iterable[str], count: int) -> dict[str, int]:
+    """So many of the `after` jobs of each, which the caller has locked, have succeeded. Returns how many are still pending,
+    of those that wait.
+    """
     statement = (
         update(jobs)
-        .where(jobs.c.id == job_id, jobs.c.state == JobState.QUEUED.value)
-        .values(deps_pending=jobs.c.deps_pending - count, queued_at_ms=tx.now_ms)
-        .returning(jobs.c.deps_pending)
-    )
-    pending = tx.connection.execute(statement).scalar()
-    if pending == 0:
-        tx.connection.execute(
-            update(jobs).where(jobs.c.id == job_id).values(reason=Reason.WAITING_FOR_NODE.value)
+        .where(dialect.among(tx.connection, jobs.c.id, job_ids), jobs.c.state == JobState.QUEUED.value)
+        .values(
+            deps_pending=jobs.c.deps_pending - count,
+            queued_at_ms=tx.now_ms,
+            reason=case((jobs.c.deps_pending == count, Reason.WAITING_FOR_NODE.value), else_=jobs.c.reason),
         )
-    return -1 if pending is None else pending
+        .returning(jobs.c.id, jobs.c.deps_pending)
+    )
+    return {row.id: row.deps_pending for row in tx.connection.execute(statement)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -153,25 +154,31 @@ def fail_dependents(tx: Tx, job_ids: Sequence[str], effects: Effects) -> None:
     pending = list(job_ids)
     while pending:
         waiting = {row.job_id for row in dependency_rows.dependents(tx.connection, pending)}
-        rows = job_rows.lock_jobs(tx, waiting)
-        pending = []
-        for job in rows.values():
-            reason = Reason.DEPENDENCY_FAILED
-            if job_rows.finish(tx, job.id, state=JobState.CANCELLED, reason=reason):
-                job_event(tx, job, JobState.CANCELLED, actor="hub", reason=reason)
-                holds.release(tx, job)
-                effects.finished.append(job.id)
-                pending.append(job.id)
+        if not waiting:
+            return
+        rows, reason = job_rows.lock_jobs(tx, waiting), Reason.DEPENDENCY_FAILED
+        pending = job_rows.finish_all(tx, rows, state=JobState.CANCELLED, reason=reason)
+        for job in map(rows.__getitem__, pending):
+            job_event(tx, job, JobState.CANCELLED, actor="hub", reason=reason)
+            holds.release(tx, job)
+        effects.finished += pending
 
 
 def release_dependents(tx: Tx, job_ids: Sequence[str], effects: Effects) -> None:
-    counts: dict[str, int] = {}
-    for row in dependency_rows.dependents(tx.connection, job_ids):
-        counts[row.job_id] = counts.get(row.job_id, 0) + 1
-    for job_id, count in sorted(counts.items()):
-        if dependency_rows.release(tx, job_id, count) == 0:
-            effects.requeued.append(job_id)
-            tx.touch("queue", f"job:{job_id}")
+    """Thousands may wait for one job: none of them costs a statement of its own."""
+    counts = Counter(row.job_id for row in dependency_rows.dependents(tx.connection, job_ids))
+    if not counts:
+        return
+    job_rows.lock_jobs(tx, counts)
+    alike: dict[int, list[str]] = {}  #: by how many of those that ended they come after
+    for job_id, count in counts.items():
+        alike.setdefault(count, []).append(job_id)
+    for count, dependents in alike.items():
+        released = dependency_rows.release(tx, dependents, count)
+        free = sorted(job_id for job_id, pending in released.items() if not pending)
+        effects.requeued += free
+        if free:
+            tx.touch("queue", *(f"job:{job_id}" for job_id in free))
 
 
 @dataclass(frozen=True, slots=True)

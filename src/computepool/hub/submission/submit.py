@@ -32,7 +32,7 @@ from computepool.hub.snapshot import Snapshot, take
 from computepool.hub.submission import quotes, verification
 from computepool.hub.submission.verification import RequestedComparison
 from computepool.protocol.jobs.children import ChildrenRequest
-from computepool.protocol.jobs.jobs import SubmitReply, SubmitRequest, spec_digest
+from computepool.protocol.jobs.jobs import LINKS_MAX, SubmitReply, SubmitRequest, spec_digest
 from computepool.protocol.jobs.packed import is_packed
 
 
@@ -76,6 +76,7 @@ async def _prepare(
         raise BadRequest(f"A job may submit {hub.settings.children_max} jobs at most.", field="spec.children")
     if len({item.key for item in request.items if item.key}) != sum(1 for item in request.items if item.key):
         raise BadRequest("Two items have the same key.", field="items")
+    _check_links(request)
     account, body = principal.account_id, request.spec.body()
     known = hub.jobs.specs.add(spec_digest(body), body, request.spec)
     job_ids = new_ids(hub.clock, "job", len(request.items))
@@ -105,6 +106,17 @@ async def _prepare(
         parent=parent,
     )
     return submission, warning
+
+
+def _check_links(request: SubmitRequest) -> None:
+    """A list of a thousand for each of a thousand jobs is a short request, and a million rows."""
+    links = len(request.items) * (len(request.spec.inputs) + len(request.after))
+    if links > LINKS_MAX:
+        raise BadRequest(
+            f"The jobs of a submission may have {LINKS_MAX} input files and jobs to wait for together; these have {links}. "
+            "Send many files as one archive; to wait for many jobs, wait for one job that comes after them.",
+            field="items",
+        )
 
 
 async def _write(hub: Hub, submission: _Submission, remembered: Remembered) -> tuple[SubmitReply, bool]:

@@ -41,6 +41,8 @@ RESULT_INLINE_MAX = 256 * 1024
 #: Bytes of a result as a whole, which is loaded into memory by who reads it; what is larger comes back as files.
 RESULT_MAX = 64 * 1024 * 1024
 ITEMS_MAX = 1_000
+#: Of all jobs of a submission together: input files, and jobs that they wait for. Each is a row for each of the jobs.
+LINKS_MAX = 100_000
 HOSTS_MAX = 64  #: that a job leaves out
 CHILDREN_MAX = 100_000
 BUNDLED_MAX = 10_000  #: items of a group that one job may do

@@ -69,7 +69,11 @@ class Record:
         return hash((self.record_class, tuple(self.record_fields.items())))
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={value!r}" for name, value in self.record_fields.items())
+        # Their writer may be a stranger, and this is what a terminal shows.
+        names = (name if name.isidentifier() else repr(name) for name in self.record_fields)
+        fields = ", ".join(
+            f"{name}={value!r}" for name, value in zip(names, self.record_fields.values(), strict=True)
+        )
         return f"Record({self.record_class!r}, {fields})"
 
     def __reduce__(self) -> tuple[type[Record], tuple[str, dict[str, Any]]]:

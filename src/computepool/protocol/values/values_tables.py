@@ -269,7 +269,7 @@ def _unpack_index(body: dict[str, Any], read: _Read) -> Any:
     if "levels" in body:
         levels = [_index(level, read) for level in body["levels"]]
         codes = [_column(tree, read) for tree in body["codes"]]
-        names = [read(name) for name in _to_list(body["names"])]
+        names = [read(name) for name in _exactly(list, body["names"])]
         return pandas.MultiIndex(levels, codes, names=names)
     data = _column(body["data"], read)
     index = pandas.Index(data, name=read(body["name"]), dtype=data.dtype)
@@ -280,17 +280,17 @@ def _unpack_index(body: dict[str, Any], read: _Read) -> Any:
     return index
 
 
-def _to_list(tree: Any) -> list[Any]:
-    """Not a range, which is short only as long as nobody lists it."""
-    if type(tree) is not list:
-        raise ValueError("the encoded list is not valid")
-    return tree
+def _exactly(kind: type, item: Any) -> Any:
+    """Not what only behaves like it: a range is short only as long as nobody lists it."""
+    if type(item) is not kind:
+        raise ValueError(f"the encoded value has a {type(item).__name__} where it needs a {kind.__name__}")
+    return item
 
 
 def _freq(text: Any) -> str:
-    if type(text) is not str or len(text) > _FREQ_CHARS_MAX:
+    if len(found := str(_exactly(str, text))) > _FREQ_CHARS_MAX:
         raise ValueError("the encoded frequency is not valid")
-    return text
+    return found
 
 
 def _unpack_column(body: dict[str, Any], read: _Read) -> Any:
@@ -329,14 +329,8 @@ def _unpack_strings(body: dict[str, Any], read: _Read) -> Any:
     pandas = _pandas()
     storage = "pyarrow" if body["storage"] == "pyarrow" and _has_arrow() else "python"
     na = pandas.NA if body["na"] == "NA" else math.nan
-    items = [None if item is None else _string(read(item)) for item in body["items"]]
+    items = [None if item is None else _exactly(str, read(item)) for item in body["items"]]
     return pandas.array(items, dtype=pandas.StringDtype(storage, na_value=na))
-
-
-def _string(item: Any) -> str:
-    if type(item) is not str:
-        raise ValueError("the encoded column of text has other things in it")
-    return item
 
 
 def _has_arrow() -> bool:
@@ -386,19 +380,13 @@ def _unpack_missing(body: str, read: _Read) -> Any:
 
 def _unpack_timestamp(body: list[Any], read: _Read) -> Any:
     numpy = library("numpy", "a moment of pandas")
-    moment = _pandas().Timestamp(numpy.datetime64(_whole(body[0]), _unit(body[1])))
+    moment = _pandas().Timestamp(numpy.datetime64(_exactly(int, body[0]), _unit(body[1])))
     return moment.tz_localize("UTC").tz_convert(_zone(body[2], read)) if len(body) > 2 else moment
 
 
 def _unpack_timedelta(body: list[Any], read: _Read) -> Any:
     numpy = library("numpy", "a time span of pandas")
-    return _pandas().Timedelta(numpy.timedelta64(_whole(body[0]), _unit(body[1])))
-
-
-def _whole(number: Any) -> int:
-    if type(number) is not int:
-        raise ValueError("the encoded timestamp is not valid")
-    return number
+    return _pandas().Timedelta(numpy.timedelta64(_exactly(int, body[0]), _unit(body[1])))
 
 
 def _unit(unit: Any) -> str:

@@ -26,6 +26,7 @@ from computepool.protocol.jobs.jobs import JobResult
 from computepool.protocol.jobs.unbundling import each_item, key_of
 from computepool.protocol.values import values
 from computepool.sdk.classes.summary import Message, Summary
+from computepool.sdk.client.sizes import batches
 from computepool.sdk.client.transport import WAIT_MS
 from computepool.sdk.client.waiting import WaitNotice
 from computepool.sdk.errors import BadRequest, NotFound
@@ -145,7 +146,7 @@ class Collector:
     def report(self, reports: Iterable[KeyReport]) -> dict[str, bool]:
         """Send several reports; returns which of them were accepted."""
         stands: dict[str, bool] = {}
-        for batch in _batches(reports):
+        for batch in batches(reports, _length, count_max=LIST_MAX, size_max=_REPORT_BYTES):
             for reply in self._api.report(self.group_id, KeyReportsRequest(reports=batch)).verdicts:
                 if reply.verdict == "unknown":
                     raise NotFound(f"The group does not expect {reply.key!r}; register it first.")
@@ -206,15 +207,5 @@ def _failure(key: str, error: str | BaseException) -> KeyReport:
     return validate(KeyReport, key=key, outcome="failed", error=text[:TEXT_MAX])
 
 
-def _batches(reports: Iterable[KeyReport]) -> Iterator[list[KeyReport]]:
-    batch: list[KeyReport] = []
-    size = 0
-    for report in reports:
-        length = len(report.result or "") + len(report.error or "")
-        if batch and (len(batch) >= LIST_MAX or size + length > _REPORT_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(report)
-        size += length
-    if batch:
-        yield batch
+def _length(report: KeyReport) -> int:
+    return len(report.result or "") + len(report.error or "")

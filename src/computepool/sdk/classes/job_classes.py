@@ -14,10 +14,11 @@ from computepool.core.jobs.lifecycle import JobKind
 from computepool.protocol.jobs.jobs import PAYLOAD_MAX, SOURCE_MAX, Item, JobResult, JobSpec
 from computepool.protocol.values import values
 from computepool.sdk.classes.compute_job import ComputeJob, ComputeJobState, encode_state, run_job
+from computepool.sdk.client.sizes import words
 from computepool.sdk.code import capabilities, functions
 from computepool.sdk.errors import BadRequest, ResultUnreadable
 from computepool.sdk.jobs import options
-from computepool.sdk.jobs.options import JobOptions, words
+from computepool.sdk.jobs.options import JobOptions
 from computepool.sdk.jobs.outcome import JobOutcome, read_value
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from computepool.sdk.classes.homes import find_home, own_node
 from computepool.sdk.classes.job_classes import JobClass, JobReport, Sender
 from computepool.sdk.classes.summary import Summary
 from computepool.sdk.client.session import BATCH_BYTES_MAX
+from computepool.sdk.client.sizes import batches
 from computepool.sdk.errors import BadRequest, ComputePoolError, Conflict, TooLarge
 from computepool.sdk.jobs.options import JobOptions
 from computepool.sdk.jobs.submitter import Submitter
@@ -194,7 +195,10 @@ class _PendingJob:
         except BadRequest as error:
             self._fail(texts, error)
             return
-        for batch in _batches(self._sender.item(text, key=key) for key, text in texts.items()):
+        items = (self._sender.item(text, key=key) for key, text in texts.items())
+        for batch in batches(
+            items, lambda item: len(item.payload or ""), count_max=ITEMS_MAX, size_max=BATCH_BYTES_MAX
+        ):
             self._send(spec, batch)
 
     def _send(self, spec: JobSpec, batch: Sequence[Item]) -> None:
@@ -284,19 +288,6 @@ def _alike(
         added = {word: value for word, value in wishes.items() if options.get(word) is not value}
         found.setdefault(repr(sorted(added.items())), (wishes, []))[1].append(state)
     return list(found.values())
-
-
-def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
-    batch: list[Item] = []
-    size = 0
-    for item in items:
-        if batch and (len(batch) >= ITEMS_MAX or size >= BATCH_BYTES_MAX):
-            yield batch
-            batch, size = [], 0
-        batch.append(item)
-        size += len(item.payload or "")
-    if batch:
-        yield batch
 
 
 submit_compute_job_group.__module__ = "computepool"  # inside a job it is another one (nested.py)

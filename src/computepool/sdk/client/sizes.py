@@ -1,11 +1,18 @@
-"""Sizes and durations as people write them: 16, "16GB", "512MB"; 90, "10m", "2h"."""
+"""Sizes and durations as people write them: 16, "16GB", "512MB"; 90, "10m", "2h". Options that are made of them.
+
+In every sandbox, beside nested.py: standard library and its neighbours there alone.
+"""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from computepool.core.errors import BadRequest
+
+T = TypeVar("T")
 
 #: Nodes count in units of 1024² and call them MB. Without a unit a size is in GB, and a GB is 1000 of them,
 #: so that a "24 GB" card, which has 24 564, satisfies vram=24; who needs every byte writes GiB.
@@ -29,6 +36,33 @@ WORD_LISTS = {
     "exclude_hosts": "exclude_hosts",
 }
 _NUMBER_AND_UNIT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)")
+
+
+def words(value: str | Iterable[str]) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+def needs_of(options: Mapping[str, Any], same: Iterable[str]) -> dict[str, Any]:
+    """What of them a node must have, by the fields of the wire. `same`: options that are fields as they are."""
+    found = {word: options[word] for word in same if word in options}
+    found |= {field: megabytes(options[word], what=word) for word, field in SIZES.items() if word in options}
+    return found | {field: words(options[word]) for word, field in WORD_LISTS.items() if word in options}
+
+
+def batches(
+    items: Iterable[T], size: Callable[[T], int], *, count_max: int, size_max: int
+) -> Iterator[list[T]]:
+    """Each of a request's length, or of a single item that is longer."""
+    batch: list[T] = []
+    total = 0
+    for item in items:
+        if batch and (len(batch) == count_max or total + size(item) > size_max):
+            yield batch
+            batch, total = [], 0
+        batch.append(item)
+        total += size(item)
+    if batch:
+        yield batch
 
 
 def megabytes(size: float | str, *, what: str = "size") -> int:

@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from computepool.core.backoff import doubled
+from computepool.core.plaintext import printable
 from computepool.sdk.client.plain_http import ERRORS, PlainClient, PlainReply
 from computepool.sdk.errors import (
     ComputePoolError,
@@ -316,7 +317,8 @@ def raise_for_problem(reply: PlainReply | httpx2.Response) -> None:
     try:
         raise hub_error(Problem.model_validate_json(reply.content))
     except ValidationError:
-        text = f"The hub answered {reply.status_code} {reply.reason_phrase}: {reply.text[:200]}"
+        shown = printable(f"{reply.reason_phrase}: {reply.text[:200]}")
+        text = f"The hub answered {reply.status_code} {shown}"
         kind = Unavailable if reply.status_code in _PROXY_SAYS_NOT_NOW else ComputePoolError
         raise kind(text, retry_after_s=_seconds(reply.headers.get("retry-after"))) from None
 
@@ -359,4 +361,4 @@ def _parse_json(body: bytes) -> Any:
 
 
 def _not_a_hub(body: bytes) -> Unavailable:
-    return Unavailable(f"This is not a hub's reply: {body[:200].decode(errors='replace')}")
+    return Unavailable(f"This is not a hub's reply: {printable(body[:200].decode(errors='replace'))}")

@@ -14,7 +14,7 @@ from computepool.core.jobs.lifecycle import JobKind
 from computepool.protocol.jobs.jobs import InputFile, JobSpec, Needs, SubmitRequest
 from computepool.protocol.jobs.spec_rules import check_spec
 from computepool.sdk.client.amounts import Credits, microcredits
-from computepool.sdk.client.sizes import SIZES, WORD_LISTS, megabytes, seconds
+from computepool.sdk.client.sizes import needs_of, seconds, words
 from computepool.sdk.errors import BadRequest
 from computepool.sdk.files.sealing import recipient
 
@@ -128,9 +128,7 @@ def with_type_defaults(options: JobOptions) -> Mapping[str, Any]:
 
 def needs(options: JobOptions, *, python: str | None = None) -> Needs:
     plain = with_type_defaults(options)
-    given: dict[str, Any] = {word: plain[word] for word in _SAME_IN_NEEDS if word in plain}
-    given |= {field: megabytes(plain[word], what=word) for word, field in SIZES.items() if word in plain}
-    given |= {field: words(plain[word]) for word, field in WORD_LISTS.items() if word in plain}
+    given = needs_of(plain, _SAME_IN_NEEDS)
     if "properties" in plain:
         given["properties"] = dict(plain["properties"])
     return validate(Needs, python=python, **given)
@@ -192,10 +190,6 @@ def terms(options: JobOptions) -> dict[str, Any]:
         fields["after"] = [job if isinstance(job, str) else job.job_id for job in plain["after"]]
     validate(SubmitRequest, spec=JobSpec(kind=JobKind.COMMAND, name="any", argv=["true"]), **fields)
     return fields
-
-
-def words(value: Words) -> list[str]:
-    return [value] if isinstance(value, str) else list(value)
 
 
 def validate(model: type[Model], **fields: Any) -> Model:

@@ -27,7 +27,7 @@ import cloudpickle
 from computepool.core.errors import ERRORS_BY_CODE, ComputePoolError, Conflict
 from computepool.protocol.values import values
 from computepool.sdk.classes.compute_job import ComputeJob, ComputeJobState, encode_state, run_job
-from computepool.sdk.client.sizes import SIZES, WORD_LISTS, megabytes, seconds
+from computepool.sdk.client.sizes import SIZES, WORD_LISTS, batches, needs_of, seconds, words
 
 #: How often is looked for an answer, at first and at most; and how often a call is said again that has none.
 _LOOK_S, _LOOK_MAX_S, _REPEAT_S = 0.005, 0.1, 2.0
@@ -45,8 +45,8 @@ class ChildFailed(RuntimeError):
     """A job that this one submitted did not succeed."""
 
     def __init__(self, result: Mapping[str, Any]) -> None:
-        words = result.get("error") or result["reason"]
-        super().__init__(f"job {result['job_id']} {result['state']}: {words}")
+        why = result.get("error") or result["reason"]
+        super().__init__(f"job {result['job_id']} {result['state']}: {why}")
         self.job_id, self.reason, self.remote_error = result["job_id"], result["reason"], result.get("error")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -143,7 +143,7 @@ class ChildFuture:
         end = None if timeout is None else time.monotonic() + timeout
         while not self._look(wait_ms=_wait_ms(end)):
             if end is not None and time.monotonic() >= end:
-                raise TimeoutError(f"job {self.job_id} is not finished after {timeout} s")
+                raise TimeoutError(f"Job {self.job_id} is not finished after {timeout:g} s")
         assert self._result is not None
         return self._read(self._result)
 
@@ -161,19 +161,6 @@ class ChildFuture:
 
 def _wait_ms(end: float | None) -> int:
     return _WAIT_MS if end is None else max(0, min(_WAIT_MS, round((end - time.monotonic()) * 1000)))
-
-
-def _batches(items: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    batch: list[dict[str, Any]] = []
-    chars = 0
-    for item in items:
-        if batch and (len(batch) == _ITEMS_MAX or chars + len(item["payload"]) > _BATCH_CHARS_MAX):
-            yield batch
-            batch, chars = [], 0
-        batch.append(item)
-        chars += len(item["payload"])
-    if batch:
-        yield batch
 
 
 class ChildPool:
@@ -203,18 +190,17 @@ class ChildPool:
         spec: dict[str, Any] = {"kind": "function", **self._function(fn)}
         group_id = self.group(spec["name"])
         ids: list[str] = []
-        for batch in _batches(items):
+        for batch in batches(
+            items, lambda item: len(item["payload"]), count_max=_ITEMS_MAX, size_max=_BATCH_CHARS_MAX
+        ):
             ids += self._submit(spec, batch, group_id=group_id)
         return self._in_order(group_id, ids)
 
     def command(self, argv: Sequence[object]) -> ChildFuture:
         """Run a program. The future's result is its exit code and the names of its output files."""
-        words = [os.fspath(word) if isinstance(word, os.PathLike) else str(word) for word in argv]
-        spec: dict[str, Any] = {
-            "kind": "command",
-            "name": self._options.get("name") or Path(words[0]).name,
-            "argv": words,
-        }
+        line = [os.fspath(word) if isinstance(word, os.PathLike) else str(word) for word in argv]
+        name = self._options.get("name") or Path(line[0]).name
+        spec: dict[str, Any] = {"kind": "command", "name": name, "argv": line}
         [job_id] = self._submit(spec, [{}])
         return ChildFuture(job_id, read=_read_exit)
 
@@ -318,7 +304,7 @@ def _places(state: ComputeJobState, given: Mapping[str, Any]) -> dict[str, Any]:
         "prefer_tags": state.preferred_host_tags,
         "exclude_hosts": (*state.excluded_host_names, *state.excluded_host_urls),
     }
-    return {option: [*_words(given.get(option, ())), *_words(more)] for option, more in added.items() if more}
+    return {option: [*words(given.get(option, ())), *words(more)] for option, more in added.items() if more}
 
 
 def _read_exit(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -345,18 +331,12 @@ _OPTIONS = frozenset(
 )  # fmt: skip
 
 
-def _words(value: Any) -> list[str]:
-    return [value] if isinstance(value, str) else list(value)
-
-
 def _spec(options: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    needs: dict[str, Any] = {word: options[word] for word in _SAME_NEEDS if word in options}
-    needs |= {field: megabytes(options[word], what=word) for word, field in SIZES.items() if word in options}
-    needs |= {field: _words(options[word]) for word, field in WORD_LISTS.items() if word in options}
+    needs = needs_of(options, _SAME_NEEDS)
     if kind in ("function", "class"):  # what is pickled here can be loaded by the same version alone
         needs["python"] = f"{sys.version_info.major}.{sys.version_info.minor}"
     made: dict[str, Any] = {"needs": needs} | {word: options[word] for word in _SAME_SPEC if word in options}
-    made |= {word: _words(options[word]) for word in _SPEC_LISTS if word in options}
+    made |= {word: words(options[word]) for word in _SPEC_LISTS if word in options}
     if "timeout" in options:
         made["timeout_s"] = seconds(options["timeout"], what="timeout")
     if "children_budget" in options:
