@@ -92,6 +92,7 @@ class FakeHub:
         self.checkpoints: list[CheckpointReport] = []
         self.no_more = ""  #: why checkpoints are refused
         self.partial: dict[str, bytes] = {}
+        self.early = 0  #: how many polls are answered at once, with nothing
         self.tamper: Callable[[NextReply], NextReply] | None = None
         self.fault: Fault | None = None
         self.revoked = False
@@ -320,6 +321,9 @@ class FakeHub:
             left_s = deadline - asyncio.get_running_loop().time()
             stopping = self._server is None or self._server.should_exit
             if grants or (self.cancel - self.reports.keys()) or left_s <= 0 or stopping:
+                break
+            if self.early:
+                self.early -= 1
                 break
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left_s):

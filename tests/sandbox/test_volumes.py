@@ -180,6 +180,52 @@ def test_nothing_of_a_killed_agent_stays_mounted(ground: Path, where: str) -> No
     assert eventually(lambda: str(parent) not in _loop_files())
 
 
+_BOXED_AGENT = """
+import os, sys
+from pathlib import Path
+from computepool.agent.sandbox.backends.bubblewrap import BubblewrapSandbox
+from computepool.agent.sandbox.base import Limits, SandboxPolicy
+from computepool.agent.sandbox.runtime.runtime import Runtime
+from computepool.agent.sandbox.scratch import make_workdir
+from computepool.agent.sandbox.slots import SandboxConfig
+from computepool.agent.sandbox.volumes import Volumes, enter_namespace
+
+parent, cache = Path(sys.argv[1]), Path(sys.argv[2])
+if sys.argv[3] == "apart":
+    enter_namespace()
+sandbox = BubblewrapSandbox(SandboxConfig(cache_dir=cache, runtime=Runtime.prepare(cache, {})))
+volumes = Volumes(parent / "cache")
+pids = set()
+for number in range(2):  # The second is mounted after the launcher has started.
+    workdir = make_workdir(parent / "work", f"job-{number}")
+    volumes.mount(workdir, 16)
+    process = sandbox.spawn(
+        ["df", "--output=size", "-B1M", "/job"], workdir=workdir, limits=Limits(), policy=SandboxPolicy(), stdout=1
+    )
+    pids.add(process.pid)
+    assert process.wait(60).ok
+    process.close()
+(launcher,) = pids
+kinds = {line.partition(" - ")[2].split()[0] for line in open(f"/proc/{launcher}/mountinfo")}
+print(sorted(kinds & {"cgroup", "cgroup2", "devpts"}))
+sandbox.close()
+"""
+
+
+@pytest.mark.usefixtures("runtime")
+@pytest.mark.parametrize("where", ["apart", "here"])
+def test_a_launcher_sees_every_work_folder_and_little_else(ground: Path, where: str) -> None:
+    parent = ground / f"launcher-{where}"
+    command = [sys.executable, "-c", _BOXED_AGENT, str(parent), str(ground / "cache"), where]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    sweep(parent / "work")
+    assert done.returncode == 0, done.stderr
+    _, first, _, second, kinds = done.stdout.splitlines()
+    assert {int(first), int(second)} <= {16, 17, 18}, "each sees its own file system, not the folder below it"
+    if where == "apart":
+        assert kinds == "[]"
+
+
 def _loop_files() -> str:
     """Of all that are there; those of other tests may go between being found and being read."""
     found = []

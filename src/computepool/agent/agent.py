@@ -142,7 +142,7 @@ class Agent:
             clock=clock,
             limits=limits,
             on_answer=lambda attempt_id, _: self._table.settle(attempt_id),
-            is_busy=lambda: bool(self._table.active),
+            is_busy=lambda: self._executor.waiting > 0,
         )
 
     def _make_provisions(self) -> Provisions:

@@ -71,8 +71,8 @@ class AgentLimits:
     request_timeout_s: float = 60.0
     poll_slack_s: float = 15.0  #: a parked poll may take this much longer than it asked for
     first_wait_ms: int = 0  #: the first poll comes back at once: it brings the hub's intervals
-    busy_gap_s: float = 0.02  #: between requests while attempts run: fewer, fuller ones
-    idle_pause_s: float = 0.5  #: between polls that the hub answers early with nothing in them
+    busy_gap_s: float = 0.04  #: between requests while attempts wait for others: fewer, fuller ones
+    idle_pause_s: float = 0.5  #: at most, between polls that the hub answers early with nothing in them
     # attempts
     tick_s: float = 0.1
     announce_after_s: float = 0.2  #: attempts that run longer are shown as running at once

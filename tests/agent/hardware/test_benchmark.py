@@ -80,6 +80,24 @@ async def test_a_job_that_comes_ends_the_measurement(
     await until(lambda: attempt in hub.reports)
 
 
+async def test_a_measurement_waits_until_no_jobs_come(
+    start_node: StartNode, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(benchmark, "QUIET_S", 3600)
+    node = await start_node(level="process")
+    measured = asyncio.Event()
+
+    async def measure() -> None:
+        measured.set()
+
+    monkeypatch.setattr(node.agent.benchmark, "_measure", measure)
+    node.agent.benchmark.request("m1")
+    await hub.run(command("true"))
+    assert not measured.is_set(), "the node is idle, but was not a moment ago"
+    node.agent._executor.idle_since -= 3600
+    await asyncio.wait_for(measured.wait(), 15)
+
+
 async def test_the_way_to_the_hub_is_measured(start_node: StartNode, hub: FakeHub) -> None:
     node = await start_node(level="process")
     client: HubClient = node.agent.benchmark.client

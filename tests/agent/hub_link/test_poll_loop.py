@@ -202,6 +202,22 @@ async def test_an_early_answer_without_work_is_not_a_busy_loop(hub: FakeHub, sta
     assert len(hub.polls) - before < 15
 
 
+async def test_one_early_answer_without_work_delays_no_job(hub: FakeHub, start_node: StartNode) -> None:
+    """Hubs give one for news that is not work, such as a request to measure the machine."""
+    await start_node(limits=dataclasses.replace(QUICK, idle_pause_s=600))
+    hub.early = 1
+    hub.wake()
+    await until(lambda: not hub.early)
+    assert (await hub.run(command("true"))).outcome is Outcome.SUCCEEDED
+
+
+async def test_a_long_job_delays_no_report_of_another(hub: FakeHub, start_node: StartNode) -> None:
+    await start_node(limits=dataclasses.replace(QUICK, busy_gap_s=600))
+    hub.submit(command("sleep", "60"), lane="lane0")
+    for _ in range(2):
+        assert (await hub.run(command("true"), lane="lane1")).outcome is Outcome.SUCCEEDED
+
+
 async def test_leftovers_of_a_killed_agent_are_removed(
     hub: FakeHub, start_node: StartNode, data_dir: Path
 ) -> None:

@@ -62,6 +62,7 @@ class Executor:
     def __post_init__(self) -> None:
         self._lanes: dict[str, AttemptLane] = {}
         self._patrolled_at = self.clock.steady()
+        self.idle_since = self.clock.steady()  #: when its last attempt ended; means nothing while it has some
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -221,6 +222,7 @@ class Executor:
         self.reporter.add_result(attempt.id, ending, logs)
         self.watcher.on_end(attempt, ending)
         if not self.attempts:
+            self.idle_since = self.clock.steady()
             self._idle.set()
 
     def _give_back(self, lane: AttemptLane, reason: Reason) -> None:

@@ -131,15 +131,18 @@ class JobEnvironment:
         if proxy is not None:
             mounts[proxy.folder] = NETWORK
         plain = SandboxPolicy(mounts=mounts)
+        home = self.sandbox.inside(workdir, workdir=workdir, policy=plain)
         if used and self.sandbox.level is not Level.PROCESS:
             sysfs = self.sandbox.level is not Level.GVISOR  # which plays its own
             mounts = {**mounts, **driver.mounts(used, sysfs=sysfs)}
         variables = {
             **({} if proxy is None else VARIABLES),
             **(gpus.visible_env(used) if self.cards else {}),
-            "COMPUTEPOOL_OUTPUTS": self.sandbox.inside(workdir / OUTPUTS, workdir=workdir, policy=plain),
-            "COMPUTEPOOL_CALLS": self.sandbox.inside(workdir / CALLS, workdir=workdir, policy=plain),
-            **(self._places(workdir, plain) if saves else {}),
+            "COMPUTEPOOL_OUTPUTS": f"{home}/{OUTPUTS}",
+            "COMPUTEPOOL_CALLS": f"{home}/{CALLS}",
+            # Where it leaves checkpoints, and finds the one to resume from.
+            **({"COMPUTEPOOL_CHECKPOINT": f"{home}/{CHECKPOINT}"} if saves else {}),
+            **({"COMPUTEPOOL_RESTORED": f"{home}/{RESTORED}"} if saves else {}),
             "COMPUTEPOOL_CORES": f"{limits.cpus:g}",
             "COMPUTEPOOL_RAM_MB": str(limits.memory_mb),
             # Libraries that count the machine's processors would start a thread for each, and get in their own way.
@@ -176,14 +179,6 @@ class JobEnvironment:
         own = self.sandbox.inside(self.runtime.path, workdir=workdir, policy=policy)
         home = self.sandbox.inside(interpreter.home, workdir=workdir, policy=policy)
         return interpreter.env(home, self.runtime.env(own))
-
-    def _places(self, workdir: Path, policy: SandboxPolicy) -> dict[str, str]:
-        """Where a job leaves checkpoints and finds the one to resume from."""
-        places = {"COMPUTEPOOL_CHECKPOINT": CHECKPOINT, "COMPUTEPOOL_RESTORED": RESTORED}
-        return {
-            variable: self.sandbox.inside(workdir / name, workdir=workdir, policy=policy)
-            for variable, name in places.items()
-        }
 
 
 def _package(name: str) -> Path:

@@ -38,6 +38,8 @@ _log = logging.getLogger(__name__)
 
 #: Whatever happens, the program is ended after this.
 MEASURE_S = 2.5
+#: How long a node has been idle before it is measured.
+QUIET_S = 1.0
 _LOOK_S = 0.05
 _TRIES = 5
 _SCRIPT = "measure.py"
@@ -94,11 +96,19 @@ class Benchmark:
 
     async def _measure_when_idle(self) -> dict[str, Any] | None:
         for _ in range(_TRIES):
-            await self.executor.wait_until_idle()
+            await self._wait_until_quiet()
             found = await self._measure()
             if found is not None:
                 return found
         return None
+
+    async def _wait_until_quiet(self) -> None:
+        """A node is also idle between two calls of a program that makes one after the other; measuring would slow those."""
+        executor = self.executor
+        await executor.wait_until_idle()
+        while executor.attempts or self.clock.steady() - executor.idle_since < QUIET_S:
+            await asyncio.sleep(_LOOK_S)
+            await executor.wait_until_idle()
 
     async def _measure(self) -> dict[str, Any] | None:
         """None if a job arrived meanwhile, which distorts the measurement."""

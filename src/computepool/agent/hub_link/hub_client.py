@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import email.utils
+import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
@@ -175,7 +176,7 @@ class HubClient:
         """Relay a job's request and return the reply as it is."""
         reply = await self._send(method, path, content=body, timeout_s=timeout_s)
         try:
-            return reply.json()
+            return json.loads(reply)
         except ValueError as error:
             raise Unavailable("The hub's reply is not JSON.") from error
 
@@ -194,7 +195,7 @@ class HubClient:
         for _ in range(2):  # the first one may have to be made there
             begin = self._clock.steady()
             reply = await self._send("GET", "/openapi.json", signed=False, timeout_s=_PROBE_S)
-            size = len(reply.content)
+            size = len(reply)
             fetched.append(self._clock.steady() - begin)
         return min(trips), size, min(fetched)
 
@@ -235,7 +236,7 @@ class HubClient:
 
     async def hub_time_ms(self) -> int:
         """For the doctor: the hub's time, fetched without a token."""
-        reply = await self._send("GET", "/hub/keys", signed=False)
+        reply = await self._exchange("GET", "/hub/keys", headers=_JSON)
         return _date_ms(reply) or self._clock.now_ms()
 
     async def upload_state(self, digest: str) -> UploadState:
@@ -273,7 +274,7 @@ class HubClient:
 
     async def _post(
         self, path: str, body: bytes, *, signed: bool = True, timeout_s: float | None = None
-    ) -> httpx2.Response:
+    ) -> bytes:
         """Send a request; if an older hub refuses new fields, send it again without them.
 
         Tried each time, because hubs may be upgraded at any moment, and one address may serve several.
@@ -295,21 +296,42 @@ class HubClient:
         headers: dict[str, str] | None = None,
         signed: bool = True,
         timeout_s: float | None = None,
-    ) -> httpx2.Response:
+    ) -> bytes:
+        """The body of the reply. Raises what the hub, or its absence, says."""
         sent = {**(headers or _JSON), **(self._authorization() if signed else {})}
+        if self._wire is None or method != "POST" or not signed or not isinstance(content, bytes):
+            reply = await self._exchange(method, path, content=content, headers=sent, timeout_s=timeout_s)
+            return reply.content
+        within_s = self._limits.request_timeout_s if timeout_s is None else timeout_s
+        try:
+            answer = await self._wire.post(
+                self.url, f"{API}{path}", body=content, headers=sent, timeout_s=within_s
+            )
+            if answer.is_plain_success:
+                return answer.body
+            reply = httpx2.Response(answer.status, headers=[*answer.headers.items()], content=answer.body)
+        except (httpx2.HTTPError, WireError) as error:  # Also an answer that cannot be unpacked.
+            raise self._unreachable(error) from error
+        if reply.is_success:
+            return reply.content
+        raise self._refusal(reply)
+
+    async def _exchange(
+        self,
+        method: str,
+        path: str,
+        *,
+        content: bytes | AsyncIterator[bytes] | None = None,
+        headers: dict[str, str],
+        timeout_s: float | None = None,
+    ) -> httpx2.Response:
+        """With the general client."""
         timeout = httpx2.USE_CLIENT_DEFAULT if timeout_s is None else self._timeout(timeout_s)
         try:
-            if self._wire is not None and method == "POST" and signed and isinstance(content, bytes):
-                within_s = self._limits.request_timeout_s if timeout_s is None else timeout_s
-                answer = await self._wire.post(
-                    self.url, f"{API}{path}", body=content, headers=sent, timeout_s=within_s
-                )
-                reply = httpx2.Response(answer.status, headers=[*answer.headers.items()], content=answer.body)
-            else:
-                reply = await self._http.request(
-                    method, f"{self.url}{API}{path}", content=content, headers=sent, timeout=timeout
-                )
-        except (httpx2.HTTPError, WireError) as error:  # Also an answer that cannot be unpacked.
+            reply = await self._http.request(
+                method, f"{self.url}{API}{path}", content=content, headers=headers, timeout=timeout
+            )
+        except httpx2.HTTPError as error:  # Also an answer that cannot be unpacked.
             raise self._unreachable(error) from error
         except httpx2.InvalidURL as error:
             raise BadRequest(f"{self.url} is not an address: {error}.", field="hub_url") from error
@@ -391,9 +413,9 @@ def _json_bytes(request: BaseModel) -> bytes:
     return request.model_dump_json(exclude_defaults=True).encode()
 
 
-def _parse(model: type[Model], reply: httpx2.Response) -> Model:
+def _parse(model: type[Model], reply: bytes) -> Model:
     try:
-        return model.model_validate_json(reply.content)
+        return model.model_validate_json(reply)
     except ValidationError as error:
         raise Unavailable(f"The hub's reply cannot be parsed: {error}.") from error
 

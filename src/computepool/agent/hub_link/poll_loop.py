@@ -38,6 +38,8 @@ _log = logging.getLogger(__name__)
 
 #: The shortest wait to ask for: a reply that comes at once is then early, and the next poll waits a little.
 _WAIT_MIN_MS = 250
+#: The pause after one early reply without work; it doubles with each further one.
+_PAUSE_MIN_S = 0.005
 
 #: One 401 may come from a clock that jumped, which the client corrects. Two in a row are final.
 UNAUTHENTICATED_MAX = 2
@@ -111,6 +113,7 @@ class NodeLoop:
         self._seen_from = ""
         self._poll: asyncio.Task[NextReply] | None = None
         self._refusals = 0
+        self._early = 0  #: answers in a row that came early and brought no work
         self._progress_sent_at = 0.0
         self.lease = Lease()
         self.local_state = NodeState.PAUSED if paused else NodeState.ACTIVE
@@ -272,12 +275,19 @@ class NodeLoop:
             await asyncio.sleep(self._clock.fraction() * delay_s)
             return
         if reply.grants:
+            self._early = 0
             # Lanes first: making the next request takes half a millisecond in which the job can already run.
             await asyncio.sleep(self._limits.busy_gap_s if self._executor.waiting else 0)
             return
         early = (self._clock.boot_time() - sent_at) * 1000 < wait_ms / 4
-        if early and not (reply.grants or reply.cancel or reply.reregister):
-            await asyncio.sleep(self._limits.idle_pause_s)
+        if not early or reply.cancel or reply.reregister:
+            self._early = 0
+            return
+        # One early answer is news, for example a request to measure this machine; many in a row are a hub that does not
+        # wait. A job that is submitted meanwhile would wait for the whole pause.
+        pause_s = doubled(_PAUSE_MIN_S, self._early, most=self._limits.idle_pause_s)
+        self._early += 1
+        await asyncio.sleep(pause_s)
 
     def _request(self, *, wait_ms: int, claim: bool, stopping: bool = False) -> NextRequest:
         return NextRequest(
@@ -321,7 +331,7 @@ class NodeLoop:
                 self._executor.stop(attempt, Stop.CANCELLED)
         self.hub_status = reply.status
         self._set_hub_state(reply.state)
-        if reply.seen_from is not None:
+        if reply.seen_from is not None and reply.seen_from != self._seen_from:
             self._nearby.note_public_address(reply.seen_from)
             self._seen_from = reply.seen_from
             self._seen.set()

@@ -1,8 +1,8 @@
 """Delivers reports: each is on disk before it is sent, and stays there until the hub has answered it.
 
 Reports that finish while a request is under way travel together with the next one. So a single report leaves at once,
-and a thousand a second share few requests. While other attempts run, requests keep a small distance, because on two cores
-each one takes time from the jobs.
+and a thousand a second share few requests. While attempts wait for others to end, requests keep a small distance, because on
+two cores each one takes time from the jobs.
 """
 
 from __future__ import annotations

@@ -31,6 +31,11 @@ class WireReply(NamedTuple):
     headers: dict[bytes, bytes]  #: names in lower case; anything may be in them
     body: bytes
 
+    @property
+    def is_plain_success(self) -> bool:
+        """True if the body is what the hub said, as it is."""
+        return 200 <= self.status < 300 and b"content-encoding" not in self.headers
+
 
 class _Address(NamedTuple):
     host: str

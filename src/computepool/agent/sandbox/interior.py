@@ -53,6 +53,8 @@ class BoxedSandbox(Sandbox):
         self._system = {"/usr": str(self._runtime.root / "usr"), "/etc": str(etc)}
 
     def inside(self, host: Path, *, workdir: Path, policy: SandboxPolicy) -> str:
+        if host == workdir:  # what every job asks for
+            return WORK
         for outside, inside in self._places(workdir, policy).items():
             if host.is_relative_to(outside):
                 return os.path.join(inside, host.relative_to(outside)).rstrip("/.") or "/"

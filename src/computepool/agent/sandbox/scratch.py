@@ -67,10 +67,21 @@ def stage(workdir: Path, name: str, *, executable: bool = False) -> BinaryIO:
 
 def give(workdir: Path, uid: int) -> None:
     """Make `uid` the owner of everything in `workdir`. Only before a job runs there."""
-    for _, folders, files, fd in os.fwalk(workdir, follow_symlinks=False):
-        os.fchown(fd, uid, uid)
-        for name in (*files, *folders):
-            os.chown(name, uid, uid, dir_fd=fd, follow_symlinks=False)
+    _give(str(workdir), uid, None)
+
+
+def _give(name: str, uid: int, parent: int | None) -> None:
+    here = os.open(name, OPEN_FOLDER, dir_fd=parent)
+    try:
+        os.fchown(here, uid, uid)
+        with os.scandir(here) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    _give(entry.name, uid, here)
+                else:
+                    os.chown(entry.name, uid, uid, dir_fd=here, follow_symlinks=False)
+    finally:
+        os.close(here)
 
 
 def unreachable(path: Path) -> Path | None:

@@ -79,6 +79,8 @@ class Footprint:
     #: The backend itself limits the job's files, their sizes and its processes; what it keeps open and maps for
     #: the job must not fall under the same limits.
     limits_inside: bool = False
+    #: It makes the job a file system from a few folders of the host; other mounts of the host only cost it time.
+    few_mounts: bool = False
 
     def pids_max(self, limits: Limits) -> int:
         return self.pids_each * limits.pids + self.pids
@@ -90,7 +92,14 @@ class Footprint:
 class Slot:
     """One launcher, which runs one job at a time. Not reusable once it is dead or dirty."""
 
-    def __init__(self, *, uid: _UidLease | None, cgroup: cgroups.Cgroup | None, rlimits: Rlimits) -> None:
+    def __init__(
+        self,
+        *,
+        uid: _UidLease | None,
+        cgroup: cgroups.Cgroup | None,
+        rlimits: Rlimits,
+        few_mounts: bool = False,
+    ) -> None:
         self.cgroup = cgroup
         self.rlimits = rlimits
         self.cpu_ids: tuple[int, ...] = ()  #: where it runs; empty: wherever the agent does
@@ -109,10 +118,13 @@ class Slot:
                 start_new_session=True,
             )
         # With the uid's lock: if the agent is killed, the uid stays reserved until the launcher has ended its job.
-        self._send(
-            {"cgroup_procs": cgroup.procs_files if cgroup else [], "rlimits": list(rlimits), "uid": self.uid},
-            (uid.lock,) if uid else (),
-        )
+        setup = {
+            "cgroup_procs": cgroup.procs_files if cgroup else [],
+            "rlimits": list(rlimits),
+            "uid": self.uid,
+            "few_mounts": few_mounts and os.geteuid() == 0,
+        }
+        self._send(setup, (uid.lock,) if uid else ())
 
     @property
     def uid(self) -> int | None:
@@ -348,7 +360,8 @@ class SlotPool:
         cgroup: cgroups.Cgroup | None = None
         try:
             cgroup = self._maker.make() if self._maker else None
-            return Slot(uid=uid, cgroup=cgroup, rlimits=rlimits)
+            few = self._footprint.few_mounts
+            return Slot(uid=uid, cgroup=cgroup, rlimits=rlimits, few_mounts=few)
         except (OSError, SandboxError) as error:
             if cgroup is not None:
                 cgroup.remove()
@@ -460,15 +473,16 @@ def check_command(argv: Sequence[str], policy: SandboxPolicy) -> None:
     for name in policy.env:
         if not name or "=" in name:
             raise BadCommand(f"{name!r} is not a valid variable name")
+    texts = (*argv, *policy.env, *policy.env.values())
     try:
-        texts = [os.fsencode(text) for text in (*argv, *policy.env, *policy.env.values())]
+        joined = os.fsencode("\0".join(texts))
     except UnicodeEncodeError as error:
         raise BadCommand("the command or its environment is not text") from error
-    if any(b"\0" in text for text in texts):
+    if joined.count(b"\0") >= len(texts):
         raise BadCommand("the command or its environment has a NUL character")
     # The kernel refuses one argument of this length, and more of them together than a part of the stack (E2BIG).
-    size = sum(len(text) + 1 for text in texts)
-    if size > COMMAND_BYTES_MAX or max(map(len, texts)) > ARGUMENT_BYTES_MAX:
+    size = len(joined) + 1
+    if size > COMMAND_BYTES_MAX or max(map(len, joined.split(b"\0"))) > ARGUMENT_BYTES_MAX:
         raise BadCommand(
             f"arguments and environment take {size} bytes of {COMMAND_BYTES_MAX}, and each at most {ARGUMENT_BYTES_MAX}"
         )

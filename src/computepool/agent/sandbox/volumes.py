@@ -27,7 +27,7 @@ _CONFIG = struct.Struct("<II 52x I 176x 64x")
 _AUTOCLEAR = 4
 _MS_NOSUID, _MS_NODEV, _MS_NOATIME, _MNT_DETACH = 2, 4, 1024, 2
 _UMOUNT_NOFOLLOW = 8
-_CLONE_NEWNS, _MS_REC, _MS_SLAVE = 0x20000, 1 << 14, 1 << 19
+_CLONE_NEWNS, _MS_REC, _MS_SLAVE, _MS_SHARED = 0x20000, 1 << 14, 1 << 19, 1 << 20
 #: Nobody needs these files after a crash. The kernel would write the whole inode table in the background.
 _OPTIONS = b"noinit_itable,nobarrier,nodiscard"
 #: Images next to the folders that they are mounted on.
@@ -118,11 +118,13 @@ class Volumes:
 def enter_namespace() -> None:
     """Enter a private mount namespace: mounts are visible to nobody else and vanish with this process.
 
-    Call it before other threads start. Later mounts of the owner stay visible. Without the necessary rights
-    nothing happens; the next agent then unmounts what a killed one left (`sweep`).
+    Call it before other threads start. Later mounts of the owner stay visible, and this process's own reach the namespaces
+    of its launchers. Without the necessary rights nothing happens; the next agent then unmounts what a killed one left
+    (`sweep`).
     """
     if os.geteuid() == 0 and _libc.unshare(_CLONE_NEWNS) == 0:
-        _libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None)
+        for how in (_MS_SLAVE, _MS_SHARED):
+            _libc.mount(b"none", b"/", None, _MS_REC | how, None)
 
 
 def image_of(folder: Path) -> Path:

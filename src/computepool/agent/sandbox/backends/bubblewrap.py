@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from computepool.agent.sandbox.backends import seccomp
 from computepool.agent.sandbox.base import MIB, Exit, Probe, SandboxError, SandboxPolicy
@@ -34,14 +34,15 @@ _ISOLATION = (
 
 class BubblewrapSandbox(BoxedSandbox):
     level = Level.NAMESPACE
-    footprint = Footprint(pids=3, processes=3)  # the launcher, bubblewrap's monitor and its init
+    # The launcher, bubblewrap's monitor and its init.
+    footprint = Footprint(pids=3, processes=3, few_mounts=True)
     uid_inside = _NOBODY
 
     def __init__(self, config: SandboxConfig) -> None:
         super().__init__(config)
         self._bwrap = shutil.which("bwrap", path="/usr/local/bin:/usr/bin:/bin") or ""
         self._filter = seccomp.program()
-        self._fixed = [*_ISOLATION, *_system_mounts(self._system)]
+        self._fixed = _as_file([*_ISOLATION, *_system_mounts(self._system)])
 
     def probe(self) -> Probe:
         if not self._bwrap:
@@ -57,8 +58,7 @@ class BubblewrapSandbox(BoxedSandbox):
         status = slot.memory_file("status")
         settings = slot.memory_file("arguments")
         # Not on the command line: everybody on the host can read that, and the job can read bubblewrap's.
-        arguments = "".join(f"{argument}\0" for argument in self._arguments(command))
-        os.pwrite(settings, os.fsencode(arguments), 0)
+        os.pwrite(settings, self._fixed + _as_file(self._arguments(command)), 0)
         own = {
             _SECCOMP_FD: slot.memory_file("seccomp", self._filter),
             _STATUS_FD: status,
@@ -78,8 +78,7 @@ class BubblewrapSandbox(BoxedSandbox):
         return process
 
     def _arguments(self, command: Command) -> Iterator[str]:
-        """In the order of the mounts; the last word on / and /dev is that they are read-only."""
-        yield from self._fixed
+        """What follows the fixed ones, in the order of the mounts; the last word on / and /dev is that they are read-only."""
         policy, tmp_bytes = command.policy, str(command.limits.tmp_mb * MIB)
         yield from ("--size", tmp_bytes, "--tmpfs", "/tmp", "--size", tmp_bytes, "--tmpfs", "/dev/shm")
         for inside, outside in self._read_only(policy).items():
@@ -91,6 +90,11 @@ class BubblewrapSandbox(BoxedSandbox):
         for name, value in self._env(policy).items():
             yield from ("--setenv", name, value)
         yield from ("--seccomp", str(_SECCOMP_FD), "--json-status-fd", str(_STATUS_FD))
+
+
+def _as_file(arguments: Iterable[str]) -> bytes:
+    """As bubblewrap reads them from a file."""
+    return os.fsencode("".join([f"{argument}\0" for argument in arguments]))
 
 
 def _read_ending(wait_status: int, status_fd: int) -> Exit | None:

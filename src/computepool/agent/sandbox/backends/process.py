@@ -6,6 +6,7 @@ files and network as its user does. Limits, usage and the killing of the whole t
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -34,9 +35,11 @@ class ProcessSandbox(Sandbox):
 
     def _start(self, slot: Slot, command: Command) -> Process:
         workdir, policy = command.workdir, command.policy
-        (workdir / _TMP).mkdir(mode=0o700, exist_ok=True)
+        tmp = f"{workdir}/{_TMP}"
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(tmp, 0o700)
         if slot.uid is not None:
-            os.chown(workdir / _TMP, slot.uid, slot.uid, follow_symlinks=False)
+            os.chown(tmp, slot.uid, slot.uid, follow_symlinks=False)
         process = Process(
             self._pool, slot, limits=command.limits, workdir=workdir, read_ending=read_wait_status
         )
@@ -51,5 +54,5 @@ class ProcessSandbox(Sandbox):
     def _env(self, workdir: Path, policy: SandboxPolicy) -> dict[str, str]:
         runtime = self.config.runtime
         env = runtime.env(str(runtime.path)) if runtime else {"PATH": HOST_PATH}
-        env |= {"HOME": str(workdir), "LANG": "C.UTF-8", "TMPDIR": str(workdir / _TMP)}
+        env |= {"HOME": str(workdir), "LANG": "C.UTF-8", "TMPDIR": f"{workdir}/{_TMP}"}
         return env | dict(policy.env)
