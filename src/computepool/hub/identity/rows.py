@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, or_, select, update
+from sqlalchemy import BigInteger, Connection, bindparam, delete, or_, select, update
 
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
@@ -207,20 +207,30 @@ def use_code(tx: Tx, *, code_hash: str, purpose: str) -> str | None:
     return tx.connection.execute(statement).scalar()
 
 
-def use_join_code(tx: Tx, *, code_hash: str) -> str | None:
-    """The account the code stands for, as often as it is good for: each use is counted by the write that checks."""
-    statement = (
-        update(codes)
-        .where(
-            codes.c.hash == code_hash,
-            codes.c.purpose == "join",
-            codes.c.uses < codes.c.uses_max,
-            codes.c.expires_at_ms > tx.now_ms,
-        )
-        .values(used_at_ms=tx.now_ms, uses=codes.c.uses + 1)
-        .returning(codes.c.account_id)
+def use_join_code(tx: Tx, *, code_hash: str, purpose: str) -> str | None:
+    """The same for a code of several uses: each is counted by the write that checks."""
+    owner = _USE_JOIN_CODE.first(tx.connection, code=code_hash, meant=purpose, now=tx.now_ms)
+    return None if owner is None else owner[0]
+
+
+_USE_JOIN_CODE = Prepared(
+    update(codes)
+    .where(
+        codes.c.hash == bindparam("code"),
+        codes.c.purpose == bindparam("meant"),
+        codes.c.uses < codes.c.uses_max,
+        codes.c.expires_at_ms > bindparam("now", type_=BigInteger),
     )
-    return tx.connection.execute(statement).scalar()
+    .values(used_at_ms=bindparam("now", type_=BigInteger), uses=codes.c.uses + 1)
+    .returning(codes.c.account_id)
+)
+
+
+def get_code(connection: Connection, code_hash: str) -> CodeRow | None:
+    return CodeRow.one(_CODE.first(connection, code=code_hash))
+
+
+_CODE = Prepared(CodeRow.select().where(codes.c.hash == bindparam("code")))
 
 
 def list_join_codes(connection: Connection, *, account_id: str, now_ms: int) -> list[CodeRow]:
