@@ -3,9 +3,8 @@ row costs more than the database's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Boolean, Connection
@@ -22,16 +21,19 @@ _Processors = tuple[tuple[int, _Process], ...]  #: by place, for the values that
 @dataclass(frozen=True, slots=True)
 class _Compiled:
     sql: str
-    pick: Callable[[Row], Any]  #: the parameters of a row as the driver takes them
+    names: tuple[str, ...]  #: of the parameters, in the order of their places
     constants: dict[str, Any]  #: what the statement itself says
-    processors: tuple[tuple[str, _Process], ...]  #: of parameters, for the values that need one
+    processors: _Processors  #: of parameters
     fetched: _Processors  #: of columns
+    positional: bool
 
     def arranged(self, row: Row) -> Any:
-        if self.constants:
-            row = {**self.constants, **row}
-        changed = {name: process(row[name]) for name, process in self.processors if row[name] is not None}
-        return self.pick({**row, **changed} if changed else row)
+        given = {**self.constants, **row} if self.constants else row
+        values = [given[name] for name in self.names]
+        for place, process in self.processors:
+            if values[place] is not None:
+                values[place] = process(values[place])
+        return tuple(values) if self.positional else dict(zip(self.names, values, strict=True))
 
     def read(self, row: Sequence[Any]) -> Fetched:
         values = list(row)
@@ -86,30 +88,19 @@ class Prepared:
         assert not compiled.post_compile_params, (
             "a list of values has no fixed number of places: see dialect.among_ids"
         )
+        names = tuple(compiled.positiontup if compiled.positional else compiled.bind_names.values())
+        processors: Mapping[str, _Process] = compiled._bind_processors
         constants = {name: value for name, value in compiled.params.items() if name not in row}
         return _Compiled(
             sql=compiled.string,
-            pick=_values_of(compiled.positiontup) if compiled.positional else dict,
+            names=names,
             constants=constants,
-            processors=tuple(_processors(compiled)),
+            processors=tuple(
+                (place, processors[name]) for place, name in enumerate(names) if name in processors
+            ),
             fetched=() if many else _fetched(connection, compiled),
+            positional=compiled.positional,
         )
-
-
-def _values_of(names: Sequence[str]) -> Callable[[Row], tuple[Any, ...]]:
-    """In the order of their places. An `itemgetter` of several names is much quicker than a loop."""
-    return itemgetter(*names) if len(names) > 1 else lambda row: tuple(row[name] for name in names)
-
-
-def _processors(compiled: Any) -> Iterator[tuple[str, _Process]]:
-    as_numbers = not compiled.dialect.supports_native_boolean
-    for bind, name in compiled.bind_names.items():
-        if (process := compiled._bind_processors.get(name)) is not None:
-            yield name, _NUMBERS.__getitem__ if as_numbers and isinstance(bind.type, Boolean) else process
-
-
-#: Booleans for a driver that has none. It would take them as they are, but looks for an adapter of each, which is slow.
-_NUMBERS = {False: 0, True: 1}
 
 
 def _fetched(connection: Connection, compiled: Any) -> _Processors:
