@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from computepool.core.fleet.fleet import Fleet
-from computepool.core.fleet.node_record import Reservation
+from computepool.core.fleet.node_record import Free, Reservation
 from computepool.core.fleet.node_status import Contact, NodeStatus, node_status, rest_reason
 from computepool.core.jobs.leases import LeaseRules
 from computepool.core.placement.gates import meets_floor
@@ -85,6 +85,8 @@ class NodeSession:
     result_deliveries: list[str] = field(default_factory=list)
     home_due: bool = False  #: what the store says of these may have changed
     place: Place = NOWHERE  #: on the map
+    #: In the view of the queue while it holds nothing: what it says, and the text around when it last spoke.
+    idle_line: tuple[tuple[NodeProfile, NodeState, NodeStatus, Free], bytes, bytes] | None = None
 
     @property
     def node_id(self) -> str:
