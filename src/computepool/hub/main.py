@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import resource
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ _ROLES = ("admin", "submitter", "provider")
 def serve(settings: Settings) -> None:
     """Blocks until the process is told to stop."""
     plain_log.configure(settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    _allow_connections()
     # Refused here, with a sentence, rather than inside the server's start-up.
     HubLock(settings.url).release()
     _check_blobs(settings)
@@ -73,6 +75,12 @@ def serve(settings: Settings) -> None:
     server.run()
     if not server.started:
         raise SystemExit(_START_FAILED)
+
+
+def _allow_connections() -> None:
+    """As many as the system lets this process have: its usual limit of a thousand files would be a thousand nodes."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _check_blobs(settings: Settings) -> None:
