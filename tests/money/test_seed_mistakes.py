@@ -117,7 +117,7 @@ def test_s7_every_interval_is_said_once_and_follows_from_it() -> None:
         assert rules.suspect_after_ms(interval_ms) == 2 * interval_ms + 10_000
         assert rules.offline_after_ms(interval_ms) == max(60_000, 3 * interval_ms)
         assert rules.lease_ms(interval_ms) == max(60_000, 3 * interval_ms)
-    assert (rules.self_fence_ms, rules.sweep_ms) == (10_000, 10_000)
+    assert (rules.self_fence_ms, round(Settings().sweep_s * 1000)) == (10_000, 10_000)
 
 
 async def test_s8_one_table_and_its_version_is_on_whatever_was_priced_by_it(hub: HubDouble) -> None:

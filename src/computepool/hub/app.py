@@ -39,7 +39,7 @@ from computepool.hub.http.dashboard import Dashboard
 from computepool.hub.http.headers import SafeHeaders
 from computepool.hub.http.openapi import document
 from computepool.hub.http.openapi.document import Api, operation_id
-from computepool.hub.http.rate_limit import AccountLimits, Guesses, TokenBucket
+from computepool.hub.http.rate_limit import RequestLimits
 from computepool.hub.identity import key_routes
 from computepool.hub.identity import routes as identity_routes
 from computepool.hub.identity.authenticator import Authenticator
@@ -213,26 +213,9 @@ def _routes() -> list[BaseRoute]:
 
 def _publish(targets: tuple[FastAPI, ...], hub: Hub) -> None:
     """Routes find these through their application's state."""
-    clock, settings = hub.clock, hub.settings
-    registrations = TokenBucket(clock, per_s=settings.registrations_per_s)
-    requests = AccountLimits(clock, per_s=settings.requests_per_s, what="ask {per_s:g} times a second")
-    submissions = AccountLimits(clock, per_s=settings.submits_per_s, what="submit {per_s:g} times a second")
-    messages = AccountLimits(
-        clock, per_s=settings.messages_per_s, what="send {per_s:g} messages a second from one job"
-    )
-    arrivals = AccountLimits(
-        clock,
-        per_s=settings.arrivals_per_s,
-        burst=settings.arrivals_burst,
-        what="restart a node, or change its key, {per_s:g} times a second",
-    )
-    guesses = Guesses(clock, per_min=settings.failed_signins_per_min, burst=settings.failed_signins_burst)
-    bodies = Bodies(clock, settings)
+    limits, bodies = RequestLimits(hub.clock, hub.settings), Bodies(hub.clock, hub.settings)
     for target in targets:
-        target.state.hub, target.state.bodies = hub, bodies
-        target.state.registrations, target.state.guesses = registrations, guesses
-        target.state.requests, target.state.submissions = requests, submissions
-        target.state.messages, target.state.arrivals = messages, arrivals
+        target.state.hub, target.state.limits, target.state.bodies = hub, limits, bodies
 
 
 @asynccontextmanager

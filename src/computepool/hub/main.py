@@ -194,7 +194,7 @@ def _admin(tx: Tx, snapshot: Snapshot) -> str:
     account_id = new_id(snapshot.clock, "acc")
     account_rows.insert_account(tx, account_id=account_id, name=ADMIN, roles=_ROLES)
     tx.emit(actor="hub", action="account.created", account_id=account_id)
-    new_accounts.found(tx, account_id, settings=snapshot.settings, table=snapshot.table)
+    new_accounts.grant_to_operator(tx, account_id, settings=snapshot.settings, table=snapshot.table)
     return account_id
 
 

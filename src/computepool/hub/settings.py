@@ -360,7 +360,6 @@ class Settings(BaseSettings):
             suspect_slack_ms=round(self.interval_min_s * 1000),
             self_fence_ms=round(self.self_fence_s * 1000),
             boot_grace_min_ms=round(self.boot_grace_s * 1000),
-            sweep_ms=round(self.sweep_s * 1000),
         )
 
     def approval_rules(self) -> ApprovalRules:

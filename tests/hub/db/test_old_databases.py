@@ -20,9 +20,9 @@ from computepool.hub.db import dialect, schema
 from computepool.hub.main import check
 from computepool.hub.settings import Settings
 from computepool.testing.clock import FakeClock
+from tests.hub.db import schema_0010
 
 DUMP = Path(__file__).with_name("schema_0010.sql.gz")
-SCHEMA = "0010"
 CHECKPOINT = b"half"
 
 
@@ -51,7 +51,7 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
     url = ""
     if request.param == "postgresql":
         url = str(request.getfixturevalue("postgres_url"))
-        schema.migrate(url, to=SCHEMA)
+        schema_0010.make(url)
         target = create_engine(dialect.postgres_url(url))
         copy(source, target)
         target.dispose()
@@ -64,7 +64,7 @@ def values(connection: Connection, query: str) -> list[object]:
 
 
 async def test_a_database_from_before_the_new_names_goes_on(settings: Settings) -> None:
-    assert schema.current(settings.url) == SCHEMA
+    assert schema.current(settings.url) == schema_0010.SCHEMA
     hub = build_hub(settings, FakeClock())
     await hub.store.stop()
     hub.store.close()

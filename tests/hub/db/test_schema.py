@@ -1,4 +1,5 @@
-"""Migrations: they make exactly the tables of tables.py, on both databases, once, whoever starts and whenever it dies."""
+"""The schema: migrations come to exactly the tables that a new database is made from, on both databases, once, whoever
+starts and whenever it dies."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from sqlalchemy import Engine, create_engine, inspect, text
 
 from computepool.core.errors import Unavailable
 from computepool.hub.db import dialect, schema
-from computepool.hub.db.money_tables import metadata
+from computepool.hub.db.group_tables import metadata
+from tests.hub.db import schema_0010
 
 #: Migrates argv[1] and dies as if by kill -9 right after the statement number argv[2].
 DIE_HALF_WAY = """
@@ -33,16 +35,20 @@ def count(*_):
 migrate(sys.argv[1])
 """
 
-#: Everything PostgreSQL knows of columns, constraints and indexes, in words.
+#: Everything PostgreSQL knows of columns, constraints, indexes and triggers, in words.
 CATALOGUE = """
 SELECT format('%s.%s %s %s %s', table_name, column_name, data_type, is_nullable, column_default)
   FROM information_schema.columns WHERE table_schema = 'public'
 UNION ALL SELECT format('%s %s %s', conrelid::regclass, conname, pg_get_constraintdef(oid))
   FROM pg_constraint WHERE connamespace = 'public'::regnamespace
 UNION ALL SELECT indexdef FROM pg_indexes WHERE schemaname = 'public'
+UNION ALL SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal
 ORDER BY 1
 """
 TABLES = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND type <> 'trigger' ORDER BY name"
+#: In the order in which they were made, by which SQLite chooses between two that would do.
+INDEXES = "SELECT tbl_name || ' ' || name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL ORDER BY tbl_name, rowid"
+TRIGGERS = "SELECT sql FROM sqlite_master WHERE type = 'trigger' ORDER BY name"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -82,13 +88,14 @@ def test_migrating_makes_the_tables_and_nothing_more_the_second_time(empty_url: 
     assert tables_in(empty_url) == {*metadata.tables, "alembic_version"}
 
 
-def test_sqlite_gets_word_for_word_what_the_tables_say(sqlite_url: str, tmp_path: Path) -> None:
-    direct = f"sqlite:///{tmp_path / 'direct.sqlite'}"
-    engine = create_engine(direct)
-    metadata.create_all(engine)
-    engine.dispose()
-    made, wanted = described(sqlite_url, TABLES), described(direct, TABLES)
+def test_the_oldest_sqlite_database_becomes_word_for_word_a_new_one(sqlite_url: str, tmp_path: Path) -> None:
+    old = f"sqlite:///{tmp_path / 'old.sqlite'}"
+    schema_0010.make(old)
+    schema.migrate(old)
+    made, wanted = described(old, TABLES), described(sqlite_url, TABLES)
     assert list(map(definitions, made)) == list(map(definitions, wanted))
+    assert described(old, TRIGGERS) == described(sqlite_url, TRIGGERS) != []
+    assert described(old, INDEXES) == described(sqlite_url, INDEXES) != []
 
 
 def definitions(statement: str) -> list[str]:
@@ -103,12 +110,11 @@ def definitions(statement: str) -> list[str]:
     return sorted(" ".join(part.split()).rstrip(")").rstrip() for part in found)
 
 
-def test_postgresql_gets_word_for_word_what_the_tables_say(
+def test_the_oldest_postgresql_database_becomes_word_for_word_a_new_one(
     migrated_postgres_url: str, postgres_url: str
 ) -> None:
-    engine = create_engine(postgres_url)
-    metadata.create_all(engine)
-    engine.dispose()
+    schema_0010.make(postgres_url)
+    schema.migrate(postgres_url)
     made = described(migrated_postgres_url, CATALOGUE)
     assert len(made) > 150
     assert made == described(postgres_url, CATALOGUE)

@@ -23,7 +23,7 @@ async def test_a_storm_of_registrations_is_spread_out_and_uses_no_code_up(tmp_pa
             refused = await hub.client().post("/nodes/register", json=second)
         assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
         assert int(refused.headers["retry-after"]) >= 1
-        hub.app.state.registrations._tokens = 1
+        hub.app.state.limits.registrations._tokens = 1
         assert (await hub.client().post("/nodes/register", json=second)).status_code == 201
 
 

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from sqlalchemy import func, select
 
-from computepool.hub.db.dashboard_tables import attempt_usage
+from computepool.hub.db.tables import attempt_usage
 from computepool.hub.jobs.running import usage
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub

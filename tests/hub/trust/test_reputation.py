@@ -21,6 +21,7 @@ from computepool.hub.trust import reputation, reputation_rows
 from computepool.testing.clock import FakeClock
 from computepool.testing.hub import HubDouble, running_hub
 from computepool.testing.node import NodeDouble
+from tests.hub.db import schema_0010
 from tests.hub.submitting import submit
 from tests.hub.working import got
 
@@ -223,7 +224,7 @@ def test_a_pool_from_before_counts_what_its_events_say(
         if database == "postgresql"
         else f"sqlite:///{tmp_path}/old.db"
     )
-    schema.migrate(url, to="0010")
+    schema_0010.make(url)
     engine = create_engine(dialect.postgres_url(url))
     told = "INSERT INTO events (at_ms, actor, action, account_id, node_id, reason, final) VALUES "
     statements = [

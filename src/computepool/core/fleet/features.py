@@ -68,21 +68,21 @@ class Features:
 
     def has_all(self, features: Iterable[Feature], rows: Rows) -> Mask | None:
         """Which rows have every one of them; None if nothing was asked for."""
-        result: Mask | None = None
-        for feature in features:
-            mask = self.has(feature, rows)
-            result = mask if result is None else np.logical_and(result, mask, out=result)
-        return result
+        return all_of(self.has(feature, rows) for feature in features)
 
     def has_none(self, features: Iterable[Feature], rows: Rows) -> Mask | None:
         """Which rows have not one of them; None if nothing was asked for."""
-        result: Mask | None = None
-        for feature in features:
-            mask = ~self.has(feature, rows)
-            result = mask if result is None else np.logical_and(result, mask, out=result)
-        return result
+        return all_of(~self.has(feature, rows) for feature in features)
 
     def _word(self, bit: int) -> NDArray[np.uint8]:
         while len(self._words) <= bit // _WORD_BITS:
             self._words.append(np.zeros(self._size, np.uint8))
         return self._words[bit // _WORD_BITS]
+
+
+def all_of(masks: Iterable[Mask]) -> Mask | None:
+    """None if there are none."""
+    result: Mask | None = None
+    for mask in masks:
+        result = mask if result is None else np.logical_and(result, mask, out=result)
+    return result

@@ -16,7 +16,6 @@ class LeaseRules:
     suspect_slack_ms: int = 10_000
     self_fence_ms: int = 10_000  #: the agent stops a job this long before its lease ends
     boot_grace_min_ms: int = 120_000
-    sweep_ms: int = 10_000
 
     def interval_ms(self, nodes: int) -> int:
         """How long a poll is parked: as many nodes as there are, polls never exceed the named rate."""

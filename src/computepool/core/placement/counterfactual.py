@@ -6,7 +6,7 @@ submitter cannot change (a node is offline, an owner trusts nobody) has no entry
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import TypeVar
@@ -140,50 +140,79 @@ def _failing_just(count: int, verdicts: Verdicts) -> dict[str, Mask]:
     return {gate: ~verdicts.now[gate] & candidates for gate in (*_RELAX, _PRICE) if gate in verdicts.now}
 
 
+#: The words of one number becoming smaller: for a list of changes, and for a sentence.
+_Words = Callable[[int, int], tuple[str, str]]
+
+
+def _sized(name: str, what: str) -> _Words:
+    def words(before: int, after: int) -> tuple[str, str]:
+        change = f"{name} {memory_size(before, up=True)} → {memory_size(after)}"
+        return change, f"with {memory_size(after)} of {what}"
+
+    return words
+
+
+_RAM, _DISK, _VRAM = _sized("ram", "RAM"), _sized("disk", "disk"), _sized("vram", "VRAM")
+
+
+def _cores(before: int, after: int) -> tuple[str, str]:
+    return (
+        f"{gate_messages.cores(before)} → {gate_messages.cores(after)}",
+        f"with {gate_messages.cores(after)}",
+    )
+
+
+def _minutes(before: int, after: int) -> tuple[str, str]:
+    return f"timeout {before}m → {after}m", f"with --timeout {after}m"
+
+
+def _less(
+    gate: str, words: _Words, needs: Requirements, *, before: int, after: int, **same: bool
+) -> list[_Step]:
+    """One number of what is needed becomes smaller; `same`: what changes with it."""
+    if not 0 < after < before:
+        return []
+    less = replace(needs, **{_NUMBERS[gate]: after}, **same)  # type: ignore[arg-type]
+    return [_Step(gate, *words(before, after), less, _given_up(before, after))]
+
+
+#: What each gate looks at that has a number.
+_NUMBERS = {
+    "cores": "cpu_milli",
+    "ram": "ram_mb",
+    "disk": "disk_mb",
+    "gpu": "vram_mb",
+    "rule_minutes": "minutes",
+    "rule_ram": "ram_mb",
+    "rule_disk": "disk_mb",
+}
+
+
 def _fewer_cores(fleet: Fleet, needs: Requirements, rows: Rows) -> list[_Step]:
-    before, after = needs.cpu_milli, _most(fleet.table.cpu_free, rows)
-    change = f"{gate_messages.cores(before)} → {gate_messages.cores(after)}"
-    less = replace(needs, cpu_milli=after)
-    step = _Step("cores", change, f"with {gate_messages.cores(after)}", less, _given_up(before, after))
-    return [step] if 0 < after < before else []
+    return _less("cores", _cores, needs, before=needs.cpu_milli, after=_most(fleet.table.cpu_free, rows))
 
 
 def _less_ram(fleet: Fleet, needs: Requirements, rows: Rows) -> list[_Step]:
     before = int(np.max(ram_needed(fleet, needs, rows), initial=0))
     after = _most(fleet.table.ram_free, rows)
-    change = f"ram {memory_size(before, up=True)} → {memory_size(after)}"
-    less = replace(needs, ram_mb=after, ram_by_cores=False)
-    step = _Step("ram", change, f"with {memory_size(after)} of RAM", less, _given_up(before, after))
-    return [step] if 0 < after < before else []
+    return _less("ram", _RAM, needs, before=before, after=after, ram_by_cores=False)
 
 
 def _less_disk(fleet: Fleet, needs: Requirements, rows: Rows) -> list[_Step]:
-    before, after = needs.disk_mb, _most(fleet.table.disk_free, rows)
-    change = f"disk {memory_size(before, up=True)} → {memory_size(after)}"
-    less = replace(needs, disk_mb=after)
-    step = _Step("disk", change, f"with {memory_size(after)} of disk", less, _given_up(before, after))
-    return [step] if 0 < after < before else []
+    return _less("disk", _DISK, needs, before=needs.disk_mb, after=_most(fleet.table.disk_free, rows))
 
 
 def _smaller_gpu(fleet: Fleet, needs: Requirements, rows: Rows) -> list[_Step]:
     """Less VRAM on as many cards, fewer cards with as much, or no card at all."""
-    count, before = cards_needed(needs), needs.vram_mb
-    ranked = fleet.table.vram_free
-    steps = []
+    count, ranked = cards_needed(needs), fleet.table.vram_free
     after = _most(ranked[count - 1], rows) if count <= len(ranked) else 0
-    if 0 < after < before:
-        change = f"vram {memory_size(before, up=True)} → {memory_size(after)}"
-        clause = f"with {memory_size(after)} of VRAM"
-        less = replace(needs, vram_mb=after)
-        steps.append(_Step("gpu", change, clause, less, _given_up(before, after)))
+    steps = _less("gpu", _VRAM, needs, before=needs.vram_mb, after=after)
     most = _cards_at_once(fleet, needs, rows)
     if 0 < most < count:
         clause = f"with {most} GPU{'s' if most > 1 else ''}"
         fewer = replace(needs, gpus=most)
         steps.append(_Step("gpu", f"gpus {count} → {most}", clause, fewer, _given_up(count, most)))
-    without = replace(needs, gpus=0, vram_mb=0)
-    steps.append(_Step("gpu", "no GPU", "without a GPU", without, _COST_WITHOUT_GPU))
-    return steps
+    return [*steps, *_without_gpu("gpu", needs)]
 
 
 def _cards_at_once(fleet: Fleet, needs: Requirements, rows: Rows) -> int:
@@ -230,48 +259,40 @@ def _other_python(fleet: Fleet, needs: Requirements, rows: Rows) -> list[_Step]:
 
 
 def _fewer_tags(fleet: Fleet, needs: Requirements, rows: Rows) -> list[_Step]:
-    required = sorted(needs.tags)
-    against = np.array([~fleet.features.has(tag, rows) for tag in required])
     steps = []
-    for dropped in _fewest(required, against):
+    for dropped, cost in _fewest(needs.tags, lambda tag: ~fleet.features.has(tag, rows)):
         named, rest = " and ".join(sorted(dropped)), replace(needs, tags=needs.tags - dropped)
-        steps.append(
-            _Step("tags", f"drop tag {named}", f"without tag {named}", rest, _COST_WIDEN * len(dropped))
-        )
+        steps.append(_Step("tags", f"drop tag {named}", f"without tag {named}", rest, cost))
     return steps
 
 
 def _fewer_excluded_tags(fleet: Fleet, needs: Requirements, rows: Rows) -> list[_Step]:
-    required = sorted(needs.exclude_tags)
-    against = np.array([fleet.features.has(tag, rows) for tag in required])
     steps = []
-    for allowed in _fewest(required, against):
-        named, rest = (
-            " and ".join(sorted(allowed)),
-            replace(needs, exclude_tags=needs.exclude_tags - allowed),
-        )
-        cost = _COST_WIDEN * len(allowed)
-        steps.append(_Step("excluded_tags", f"allow tag {named}", f"with tag {named} allowed", rest, cost))
+    for allowed, cost in _fewest(needs.exclude_tags, lambda tag: fleet.features.has(tag, rows)):
+        named, rest = " and ".join(sorted(allowed)), needs.exclude_tags - allowed
+        less = replace(needs, exclude_tags=rest)
+        steps.append(_Step("excluded_tags", f"allow tag {named}", f"with tag {named} allowed", less, cost))
     return steps
 
 
 def _fewer_properties(fleet: Fleet, needs: Requirements, rows: Rows) -> list[_Step]:
-    required = sorted(needs.properties)
-    against = np.array([~fleet.features.has(item, rows) for item in required])
     steps = []
-    for dropped in _fewest(required, against):
+    for dropped, cost in _fewest(needs.properties, lambda item: ~fleet.features.has(item, rows)):
         named, rest = gate_messages.pairs(dropped), replace(needs, properties=needs.properties - dropped)
-        cost = _COST_WIDEN * len(dropped)
         steps.append(_Step("properties", f"drop property {named}", f"without property {named}", rest, cost))
     return steps
 
 
-def _fewest(required: Sequence[Required], against: Mask) -> list[frozenset[Required]]:
-    """The smallest sets to give up so that a row passes; `against` says which of them fails which row."""
+def _fewest(
+    required: Collection[Required], fails: Callable[[Required], Mask]
+) -> list[tuple[frozenset[Required], float]]:
+    """The smallest sets to give up so that a row passes, with the cost; `fails` says which rows an item keeps out."""
+    ordered = sorted(required)
+    against = np.array([fails(item) for item in ordered])
     counts = against.sum(axis=0)
     rows = against[:, counts == counts.min()].T[:_ROWS_LOOKED_AT]
-    found = {frozenset(item for item, failed in zip(required, row, strict=True) if failed) for row in rows}
-    return sorted(found, key=sorted)[:CHANGES_MAX]
+    found = {frozenset(item for item, failed in zip(ordered, row, strict=True) if failed) for row in rows}
+    return [(items, _COST_WIDEN * len(items)) for items in sorted(found, key=sorted)[:CHANGES_MAX]]
 
 
 def _allow_nodes(fleet: Fleet, needs: Requirements, rows: Rows) -> list[_Step]:
@@ -327,55 +348,19 @@ def _without_labels(_fleet: Fleet, needs: Requirements, _rows: Rows) -> list[_St
     return [_Step("rule_label", f"drop label {named}", f"without label {named}", without, _COST_WIDEN)]
 
 
-def _within_rules(gate: str, fleet: Fleet, needs: Requirements, *, rows: Rows) -> list[_Step]:
+def _within(gate: str, limit: str, words: _Words) -> _Relax:
     """As much as the most generous of these owners allows."""
-    required, limit, describe = _RULED[gate]
-    before: int = getattr(needs, required)
-    limits = [getattr(fleet.rules_of(fleet.node_at(row)), limit) for row in rows[:_ROWS_LOOKED_AT].tolist()]
-    after = max((most for most in limits if most is not None), default=0)
-    if not 0 < after < before:
-        return []
-    less = replace(needs, **{required: after})  # type: ignore[arg-type]
-    change, clause = describe(before, after)
-    return [_Step(gate, change, clause, less, _given_up(before, after))]
 
-
-#: Of a gate: what the job asks for, the owner's limit of it, and the words.
-_RULED: dict[str, tuple[str, str, Callable[[int, int], tuple[str, str]]]] = {
-    "rule_minutes": (
-        "minutes",
-        "minutes_max",
-        lambda before, after: (f"timeout {before}m → {after}m", f"with --timeout {after}m"),
-    ),
-    "rule_ram": (
-        "ram_mb",
-        "ram_mb_max",
-        lambda before, after: (
-            f"ram {memory_size(before, up=True)} → {memory_size(after)}",
-            f"with {memory_size(after)} of RAM",
-        ),
-    ),
-    "rule_disk": (
-        "disk_mb",
-        "disk_mb_max",
-        lambda before, after: (
-            f"disk {memory_size(before, up=True)} → {memory_size(after)}",
-            f"with {memory_size(after)} of disk",
-        ),
-    ),
-}
-
-
-def _within(gate: str) -> _Relax:
     def relax(fleet: Fleet, needs: Requirements, rows: Rows) -> list[_Step]:
-        return _within_rules(gate, fleet, needs, rows=rows)
+        owners = [fleet.rules_of(fleet.node_at(row)) for row in rows[:_ROWS_LOOKED_AT].tolist()]
+        after = max((most for rules in owners if (most := getattr(rules, limit)) is not None), default=0)
+        return _less(gate, words, needs, before=getattr(needs, _NUMBERS[gate]), after=after)
 
     return relax
 
 
-def _without_gpu(_fleet: Fleet, needs: Requirements, _rows: Rows) -> list[_Step]:
-    without = replace(needs, gpus=0, vram_mb=0)
-    return [_Step("rule_gpu", "no GPU", "without a GPU", without, _COST_WITHOUT_GPU)]
+def _without_gpu(gate: str, needs: Requirements) -> list[_Step]:
+    return [_Step(gate, "no GPU", "without a GPU", replace(needs, gpus=0, vram_mb=0), _COST_WITHOUT_GPU)]
 
 
 _PRICE = "price"
@@ -396,8 +381,10 @@ _RELAX: dict[str, _Relax] = {
     "isolation": _weaker_isolation,
     "network": _without_network,
     "rule_label": _without_labels,
-    "rule_gpu": _without_gpu,
-    **{gate: _within(gate) for gate in _RULED},
+    "rule_gpu": lambda _fleet, needs, _rows: _without_gpu("rule_gpu", needs),
+    "rule_minutes": _within("rule_minutes", "minutes_max", _minutes),
+    "rule_ram": _within("rule_ram", "ram_mb_max", _RAM),
+    "rule_disk": _within("rule_disk", "disk_mb_max", _DISK),
 }
 _GATES = {gate.name: gate for gate in GATES}
 

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from computepool.core.fleet.features import Mask, Rows
+from computepool.core.fleet.features import Mask, Rows, all_of
 from computepool.core.fleet.fleet import Fleet
 from computepool.core.fleet.node_record import NodeRecord, cards_needed
 from computepool.core.isolation import Level
@@ -237,11 +237,8 @@ def _integrity(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
 
 def _other_owner(fleet: Fleet, shape: Shape, rows: Rows) -> Mask | None:
     """A result is confirmed by somebody who has not reported one."""
-    mask: Mask | None = None
-    for owner in shape.avoid_owners:
-        other = fleet.table.owner[rows] != fleet.accounts.find(owner)
-        mask = other if mask is None else mask & other
-    return mask
+    owners = fleet.table.owner[rows]
+    return all_of(owners != fleet.accounts.find(owner) for owner in shape.avoid_owners)
 
 
 #: In the order in which people read them. `avoid` (see `avoided_row`) and `exposure` (see `exposed`) are not here:

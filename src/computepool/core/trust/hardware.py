@@ -75,6 +75,13 @@ class Truth:
     doubted_at_ms: int = 0  #: since when its run times are too long; 0: they are not
     due_at_ms: int = field(default=0)  #: when to measure again
 
+    def speed(self, *, cards: bool) -> RelativeSpeed:
+        return self.gpu_speed if cards else self.cpu_speed
+
+    def with_speed(self, speed: RelativeSpeed, *, cards: bool) -> Truth:
+        changed = {"gpu_speed" if cards else "cpu_speed": speed}
+        return dataclasses.replace(self, **changed)  # type: ignore[arg-type]
+
 
 UNKNOWN = Truth()
 
@@ -208,14 +215,14 @@ def from_json(body: str) -> Truth:
             "scores": _scores(values["scores"]),
             "notes": tuple(values["notes"]),
             "history": tuple((at_ms, _scores(scores)) for at_ms, scores in values["history"]),
-            "cpu_speed": RelativeSpeed(
-                **{**values["cpu_speed"], "accounts": tuple(values["cpu_speed"]["accounts"])}
-            ),
-            "gpu_speed": RelativeSpeed(
-                **{**values["gpu_speed"], "accounts": tuple(values["gpu_speed"]["accounts"])}
-            ),
+            "cpu_speed": _speed(values["cpu_speed"]),
+            "gpu_speed": _speed(values["gpu_speed"]),
         }
     )
+
+
+def _speed(values: Mapping[str, Any]) -> RelativeSpeed:
+    return RelativeSpeed(**{**values, "accounts": tuple(values["accounts"])})
 
 
 def _scores(values: Mapping[str, Any]) -> Scores:

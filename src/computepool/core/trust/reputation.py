@@ -250,20 +250,20 @@ def inherit(before: Reputation, at_ms: int) -> Reputation:
     suspect = before.banned_at_ms or before.probation_at_ms or before.recent_violations(at_ms)
     if not suspect and before.score(at_ms) >= NEWCOMER_SCORE:
         return NEWCOMER
-    kept = replace(NEWCOMER, violation_count=before.violation_count, banned_at_ms=before.banned_at_ms)
-    kept = replace(kept, penalised_at_ms=before.penalised_at_ms, violations=before.violations)
-    kept = replace(kept, probation_at_ms=before.probation_at_ms, cleared_at_ms=before.cleared_at_ms)
-    if before.score(at_ms) >= NEWCOMER_SCORE:
-        return kept
-    return replace(
-        kept,
-        success=before.success,
-        failure=before.failure,
-        changed_at_ms=before.changed_at_ms,
-        lost_at_ms=before.lost_at_ms,
-        successes=before.successes,
-        failures=before.failures,
-    )
+    kept = _AGAINST if before.score(at_ms) >= NEWCOMER_SCORE else (*_AGAINST, *_RELIABILITY)
+    return Reputation(**{name: getattr(before, name) for name in kept})
+
+
+#: Of a node's integrity, what speaks against its owner; and how reliable it was.
+_AGAINST: Final = (
+    "violation_count",
+    "banned_at_ms",
+    "penalised_at_ms",
+    "violations",
+    "probation_at_ms",
+    "cleared_at_ms",
+)
+_RELIABILITY: Final = ("success", "failure", "changed_at_ms", "lost_at_ms", "successes", "failures")
 
 
 def recompute(outcomes: Iterable[ReputationEvent], begin: Reputation | None = None) -> Reputation:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection
 
+from computepool.hub.db.queries import set_where
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import accounts, approvals
 from computepool.hub.db.typed_rows import TypedRow
@@ -43,9 +44,6 @@ def list_pending(connection: Connection, *, since_ms: int, limit: int) -> list[A
 
 def decide(tx: Tx, approval_id: str, *, state: str, by: str, reason: str | None) -> bool:
     """False when somebody was faster."""
-    statement = (
-        update(approvals)
-        .where(approvals.c.id == approval_id, approvals.c.state == "pending")
-        .values(state=state, decided_by=by, decided_at_ms=tx.now_ms, reason=reason)
-    )
-    return tx.connection.execute(statement).rowcount == 1
+    pending = approvals.c.id == approval_id, approvals.c.state == "pending"
+    decision = {"state": state, "decided_by": by, "decided_at_ms": tx.now_ms, "reason": reason}
+    return set_where(tx, approvals, *pending, **decision) == 1

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Select, bindparam, delete, exists, func, sele
 
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
+from computepool.hub.db.queries import by_key, there_is, values
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import (
     IS_LATE,
@@ -111,9 +112,7 @@ def get_artifact(connection: Connection, digest: str) -> ArtifactRow | None:
 
 
 def get_places(connection: Connection, digests: Sequence[str]) -> dict[str, str]:
-    matching = dialect.among(connection, artifacts.c.digest, digests)
-    rows = connection.execute(select(artifacts.c.digest, artifacts.c.place).where(matching))
-    return {row.digest: row.place for row in rows}
+    return by_key(connection, artifacts.c.place, key=artifacts.c.digest, among=digests)
 
 
 def list_stored(connection: Connection, *, after: str, limit: int) -> list[StoredArtifact]:
@@ -143,43 +142,27 @@ _REF = ("digest", "account_id", "job_id", "role", "name")
 
 
 def get_artifacts(connection: Connection, digests: Sequence[str]) -> dict[str, int]:
-    matching = dialect.among(connection, artifacts.c.digest, digests)
-    rows = connection.execute(select(artifacts.c.digest, artifacts.c.size).where(matching))
-    return {row.digest: row.size for row in rows}
+    return by_key(connection, artifacts.c.size, key=artifacts.c.digest, among=digests)
 
 
 def may_read(connection: Connection, *, digest: str, account_id: str) -> bool:
-    statement = select(
-        exists().where(artifact_refs.c.digest == digest, artifact_refs.c.account_id == account_id)
-    )
-    return bool(connection.execute(statement).scalar())
+    return there_is(connection, artifact_refs.c.digest == digest, artifact_refs.c.account_id == account_id)
 
 
 def is_sent(connection: Connection, *, digest: str, account_id: str, since_ms: int) -> bool:
     """Whether a person sent it since then."""
-    statement = select(
-        exists().where(
-            artifact_refs.c.digest == digest,
-            artifact_refs.c.account_id == account_id,
-            artifact_refs.c.role == "upload",
-            artifact_refs.c.created_at_ms >= since_ms,
-        )
+    recent = artifact_refs.c.role == "upload", artifact_refs.c.created_at_ms >= since_ms
+    return there_is(
+        connection, artifact_refs.c.digest == digest, artifact_refs.c.account_id == account_id, *recent
     )
-    return bool(connection.execute(statement).scalar())
 
 
 def node_may_read(connection: Connection, *, digest: str, node_id: str) -> bool:
     """A node may read what the jobs it holds refer to, and what belongs to a group that it is fetching home."""
-    statement = select(
-        exists().where(
-            artifact_refs.c.digest == digest,
-            artifact_refs.c.job_id == attempts.c.job_id,
-            attempts.c.node_id == node_id,
-            IS_LIVE,
-        )
-    )
-    held = connection.execute(statement).scalar()
-    return bool(held) or group_rows.home_may_read(connection, digest=digest, node_id=node_id)
+    of_job = artifact_refs.c.digest == digest, artifact_refs.c.job_id == attempts.c.job_id
+    if there_is(connection, *of_job, attempts.c.node_id == node_id, IS_LIVE):
+        return True
+    return group_rows.home_may_read(connection, digest=digest, node_id=node_id)
 
 
 def list_artifacts(
@@ -247,7 +230,7 @@ def open_jobs_using(connection: Connection, *, digest: str, account_id: str) -> 
         )
         .limit(1)
     )
-    return list(connection.execute(statement).scalars())
+    return values(connection, statement)
 
 
 def drop_refs(tx: Tx, *, digest: str, account_id: str) -> int:
@@ -372,7 +355,7 @@ def accounts_at(connection: Connection, node_id: str) -> list[str]:
         .where(attempts.c.node_id == node_id, IS_LIVE)
         .distinct()
     )
-    return list(connection.execute(statement).scalars())
+    return values(connection, statement)
 
 
 def accounts_late_at(connection: Connection, node_id: str) -> list[str]:
@@ -383,4 +366,4 @@ def accounts_late_at(connection: Connection, node_id: str) -> list[str]:
         .where(attempts.c.node_id == node_id, IS_LATE, attempts.c.report_digest.is_(None), IS_OPEN)
         .distinct()
     )
-    return list(connection.execute(statement).scalars())
+    return values(connection, statement)

@@ -263,7 +263,7 @@ def follow(hub: Hub, changes: StorageChanges) -> None:
             del hub.artifacts.usage[account_id]
 
 
-def replied(hub: Hub, done: tuple[T, StorageChanges]) -> T:
+def follow_and_reply(hub: Hub, done: tuple[T, StorageChanges]) -> T:
     """What a unit replies, after memory has followed what it changed."""
     reply, changes = done
     follow(hub, changes)

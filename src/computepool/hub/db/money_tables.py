@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sqlalchemy import (
+    DDL,
     BigInteger,
     Boolean,
     CheckConstraint,
@@ -13,6 +14,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    event,
     text,
 )
 
@@ -21,7 +23,7 @@ from computepool.hub.db.tables import FreeText
 
 __all__ = ["balances", "market_counts", "metadata", "payouts", "price_tables", "spots", "transfers"]
 
-#: Written once and never changed: triggers refuse it (see the migration). `hash` chains every row to the one before.
+#: Written once and never changed: triggers refuse it (see below). `hash` chains every row to the one before.
 transfers = Table(
     "transfers",
     metadata,
@@ -42,6 +44,26 @@ transfers = Table(
 )
 Index("ix_transfers_debit", transfers.c.debit, transfers.c.seq)
 Index("ix_transfers_credit", transfers.c.credit, transfers.c.seq)
+
+_REFUSED = "transfers are never changed or removed"
+_FUNCTION = f"refuse_transfer_change() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION '{_REFUSED}'; END $$"
+_REFUSE = "EXECUTE FUNCTION refuse_transfer_change()"
+#: Whatever program writes to the database.
+_GUARDS = {
+    "sqlite": [
+        f"CREATE TRIGGER transfers_{change.lower()} BEFORE {change} ON transfers "
+        f"BEGIN SELECT RAISE(ABORT, '{_REFUSED}'); END"
+        for change in ("UPDATE", "DELETE")
+    ],
+    "postgresql": [
+        f"CREATE FUNCTION {_FUNCTION}",
+        f"CREATE TRIGGER transfers_change BEFORE UPDATE OR DELETE ON transfers FOR EACH ROW {_REFUSE}",
+        f"CREATE TRIGGER transfers_truncate BEFORE TRUNCATE ON transfers FOR EACH STATEMENT {_REFUSE}",
+    ],
+}
+for database, statements in _GUARDS.items():
+    for statement in statements:
+        event.listen(transfers, "after_create", DDL(statement).execute_if(dialect=database))  # type: ignore[no-untyped-call]
 
 balances = Table(
     "balances",

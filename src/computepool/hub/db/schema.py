@@ -1,7 +1,8 @@
 """The schema's version: bring a database to the newest one, and say which one it has.
 
-The migrations are part of the package, so an installed hub needs no files beside it. They run in one transaction,
-DDL included, on both databases: a hub killed half-way leaves the old schema, never half of the new one.
+A new database is made from the tables, one that is there is migrated. The migrations are part of the package, so an
+installed hub needs no files beside it. Either is one transaction, DDL included, on both databases: a hub killed half-way
+leaves the old schema, never half of the new one.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from sqlalchemy import Connection
 
 from computepool.core.errors import Unavailable
 from computepool.hub.db import dialect
-from computepool.hub.db.dashboard_tables import metadata
+from computepool.hub.db.group_tables import metadata
 
 _SCRIPTS = Path(__file__).parent / "migrations"
 
 
-def migrate(url: str, *, to: str = "head", rebuild: Sequence[Callable[[Connection], None]] = ()) -> None:
-    """Bring the database to the newest schema, or to the one named. Hubs that start together do it one after the other.
+def migrate(url: str, *, rebuild: Sequence[Callable[[Connection], None]] = ()) -> None:
+    """Bring the database to the newest schema. Hubs that start together do it one after the other.
 
     `rebuild`: makes a table again that is a cache of others, because no single migration knows the tables of all that
     come after it. A change of its rule needs an empty migration and nothing else.
@@ -35,8 +36,12 @@ def migrate(url: str, *, to: str = "head", rebuild: Sequence[Callable[[Connectio
     try:
         with engine.begin() as connection:
             dialect.lock_schema(connection)
-            if not _is_newest(connection):
-                command.upgrade(_config(connection), to)
+            found = MigrationContext.configure(connection).get_current_revision()
+            if found is None:
+                metadata.create_all(connection, checkfirst=False)
+                command.stamp(_config(connection), "head")
+            elif not _is_newest(found):
+                command.upgrade(_config(connection), "head")
                 dialect.check_foreign_keys(connection)
                 for make_again in rebuild:
                     make_again(connection)
@@ -44,11 +49,10 @@ def migrate(url: str, *, to: str = "head", rebuild: Sequence[Callable[[Connectio
         engine.dispose()
 
 
-def _is_newest(connection: Connection) -> bool:
+def _is_newest(found: str) -> bool:
     scripts = _scripts()
-    found = MigrationContext.configure(connection).get_current_revision()
     known = {script.revision for script in scripts.walk_revisions()}
-    if found is not None and found not in known:
+    if found not in known:
         oldest = min(known)
         raise Unavailable(
             f"The database has schema {found}, and this version of ComputePool migrates from {oldest} on: start the "

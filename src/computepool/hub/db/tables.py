@@ -19,8 +19,10 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     UniqueConstraint,
+    event,
     text,
 )
+from sqlalchemy.util import OrderedSet
 
 metadata = MetaData(
     naming_convention={
@@ -31,6 +33,14 @@ metadata = MetaData(
         "pk": "pk_%(table_name)s",
     }
 )
+
+
+@event.listens_for(Index, "after_parent_attach")
+def _keep_order(_index: Index, table: Table) -> None:
+    """Indexes are made in the order in which they stand here: of two that would do, SQLite takes one by that order."""
+    if not isinstance(table.indexes, OrderedSet):
+        table.indexes = OrderedSet(table.indexes)
+
 
 _QUEUED = "state = 'queued'"
 _OPEN = "state IN ('queued', 'leased', 'running')"
@@ -298,13 +308,13 @@ jobs = Table(
     CheckConstraint("deps_pending >= 0", name="deps_pending"),
     UniqueConstraint("group_id", "key"),
 )
-Index("ix_jobs_account", jobs.c.account_id, jobs.c.id)
 Index("ix_jobs_group", jobs.c.group_id, jobs.c.id)
-Index("ix_jobs_open", jobs.c.state, jobs.c.queued_at_ms, jobs.c.id, **_where(_OPEN))
 Index("ix_jobs_ttl", jobs.c.expires_at_ms, **_where(_QUEUED))
+Index("ix_jobs_open", jobs.c.state, jobs.c.queued_at_ms, jobs.c.id, **_where(_OPEN))
+Index("ix_jobs_account", jobs.c.account_id, jobs.c.id)
 Index("ix_jobs_watched", jobs.c.group_id, **_where(f"watched AND {_OPEN}"))
-Index("ix_jobs_hub_job", jobs.c.hub_job, unique=True, **_where("hub_job IS NOT NULL"))
 Index("ix_jobs_held", jobs.c.held_until_ms, **_where(_HELD_PAY))
+Index("ix_jobs_hub_job", jobs.c.hub_job, unique=True, **_where("hub_job IS NOT NULL"))
 #: SQLite uses a partial index only for a query that repeats its condition word by word, not as a parameter.
 IS_OPEN = text(f"jobs.{_OPEN}")
 IS_QUEUED = text(f"jobs.{_QUEUED}")
@@ -375,12 +385,31 @@ attempts = Table(
 )
 Index("ix_attempts_live", attempts.c.node_id, **_where(_LIVE))
 Index("ix_attempts_lease", attempts.c.lease_until_ms, **_where(_LIVE))
-Index("ix_attempts_results", attempts.c.node_id, attempts.c.finished_at_ms, **_where("outcome IS NOT NULL"))
 Index("ix_attempts_lane", attempts.c.lane, attempts.c.lane_billed_ms, **_where("lane_billed_ms IS NOT NULL"))
+Index("ix_attempts_results", attempts.c.node_id, attempts.c.finished_at_ms, **_where("outcome IS NOT NULL"))
 Index("ix_attempts_late", attempts.c.node_id, **_where("state = 'expired'"))
 IS_LIVE = text(f"attempts.{_LIVE}")
 IS_LATE = text("attempts.state = 'expired'")
 IS_BILLED = text("attempts.lane_billed_ms IS NOT NULL")
+
+#: What an attempt used while it ran; only of those that ran long enough to be seen twice.
+attempt_usage = Table(
+    "attempt_usage",
+    metadata,
+    Column("attempt_id", ForeignKey("attempts.id"), primary_key=True),
+    Column("job_id", Text, nullable=False, index=True),
+    Column("saved_at_ms", BigInteger, nullable=False, index=True),
+    Column("body", Text, nullable=False),  # JSON, see hub/jobs/running/usage.py
+)
+
+#: Times without a break in which a node was online and that are over. The one that lasts is in `nodes`.
+node_spans = Table(
+    "node_spans",
+    metadata,
+    Column("node_id", ForeignKey("nodes.id"), primary_key=True),
+    Column("since_ms", BigInteger, primary_key=True),
+    Column("until_ms", BigInteger, nullable=False, index=True),
+)
 
 artifacts = Table(
     "artifacts",
@@ -407,9 +436,9 @@ artifact_refs = Table(
     Column("kept_until_ms", BigInteger),  # of role kept; empty: until it is let go
 )
 Index("ix_artifact_refs_job", artifact_refs.c.job_id)
-Index("ix_artifact_refs_created", artifact_refs.c.created_at_ms)
-Index("ix_artifact_refs_account", artifact_refs.c.account_id, artifact_refs.c.created_at_ms)
 Index("ix_artifact_refs_node", artifact_refs.c.created_at_ms, **_where(_OF_NODE))
+Index("ix_artifact_refs_account", artifact_refs.c.account_id, artifact_refs.c.created_at_ms)
+Index("ix_artifact_refs_created", artifact_refs.c.created_at_ms)
 
 log_chunks = Table(
     "log_chunks",
@@ -441,8 +470,8 @@ events = Table(
     Column("data", FreeText),
     sqlite_autoincrement=True,  # a number is never used twice, even when the newest events were pruned
 )
-Index("ix_events_job", events.c.job_id)
 Index("ix_events_account", events.c.account_id, events.c.seq)
+Index("ix_events_job", events.c.job_id)
 Index("ix_events_results", events.c.group_id, events.c.seq, **_where(_FINAL))
 Index("ix_events_node", events.c.node_id, events.c.seq, **_where("node_id IS NOT NULL"))
 Index("ix_events_group", events.c.group_id, events.c.seq, **_where(_IN_GROUP))

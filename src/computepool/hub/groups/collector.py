@@ -133,7 +133,7 @@ async def register(
     snapshot = take(hub, [principal.account_id])
 
     def effect(tx: Tx, changes: StorageChanges) -> RegisterKeysReply:
-        row = groups.checked(principal, group_rows.lock_group(tx, group_id))
+        row = groups.owned_row(principal, group_rows.lock_group(tx, group_id))
         expected = {entry.key: entry for entry in request.keys}
         known = group_rows.get_expected(tx.connection, group_id, expected)
         fresh = [entry for key, entry in expected.items() if key not in known]
@@ -155,7 +155,7 @@ async def register(
         changes = StorageChanges()
         return once(tx, remembered, lambda: effect(tx, changes), model=RegisterKeysReply), changes
 
-    return storage_quota.replied(hub, await hub.store.write(unit))
+    return storage_quota.follow_and_reply(hub, await hub.store.write(unit))
 
 
 def _insert(tx: Tx, row: GroupRow, entries: Sequence[ExpectedKey], *, actor: str) -> None:
@@ -192,7 +192,7 @@ async def report(
     snapshot = take(hub, [principal.account_id])
 
     def effect(tx: Tx, changes: StorageChanges) -> KeyReportsReply:
-        row = groups.checked(principal, group_rows.lock_group(tx, group_id))
+        row = groups.owned_row(principal, group_rows.lock_group(tx, group_id))
         verdicts, ends, again = _judge(tx, row, request.reports)
         words = sum(len(end["value"] or "") + len(end["words"] or "") for end in ends)
         storage_quota.check_words(tx, row.account_id, more=words, snapshot=snapshot, changes=changes)
@@ -206,7 +206,7 @@ async def report(
         changes = StorageChanges()
         return once(tx, remembered, lambda: effect(tx, changes), model=KeyReportsReply), changes
 
-    return storage_quota.replied(hub, await hub.store.write(unit))
+    return storage_quota.follow_and_reply(hub, await hub.store.write(unit))
 
 
 def _judge(
@@ -242,7 +242,7 @@ async def return_home(
     """Ask for it, now or later; ask again; change the home; or call it off."""
 
     def unit(tx: Tx) -> None:
-        row = groups.checked(principal, group_rows.lock_group(tx, group_id))
+        row = groups.owned_row(principal, group_rows.lock_group(tx, group_id))
         home = row.home
         if request.home is not None or (request.enabled and home is None):
             home = group_homes.find(tx.connection, row.account_id, request.home)

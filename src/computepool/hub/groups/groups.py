@@ -104,10 +104,10 @@ async def create(
 
 
 def owned(connection: Connection, principal: Principal, group_id: str) -> GroupRow:
-    return checked(principal, group_rows.get_group(connection, group_id))
+    return owned_row(principal, group_rows.get_group(connection, group_id))
 
 
-def checked(principal: Principal, row: GroupRow | None) -> GroupRow:
+def owned_row(principal: Principal, row: GroupRow | None) -> GroupRow:
     return access.owned(principal, row, what="group")
 
 
@@ -270,7 +270,7 @@ def _cancel_batch(tx: Tx, snapshot: Snapshot, *, job_ids: list[str], by: Princip
 
 def _fail_keys(tx: Tx, group_id: str, principal: Principal) -> bool:
     """True while there may be more."""
-    row = checked(principal, group_rows.lock_group(tx, group_id))
+    row = owned_row(principal, group_rows.lock_group(tx, group_id))
     keys = group_rows.pending_keys(tx.connection, group_id, limit=_CANCEL_BATCH)
     ends = [
         {"name": key, "outcome": group_rows.FAILED, "value": None, "words": "The group was cancelled."}

@@ -6,6 +6,7 @@ from sqlalchemy import Connection, func, select
 
 from computepool.hub.artifacts import inline_rows
 from computepool.hub.db.group_tables import messages
+from computepool.hub.db.queries import count
 from computepool.hub.db.session import Tx
 from computepool.hub.db.typed_rows import TypedRow
 
@@ -28,12 +29,7 @@ def find(connection: Connection, *, job_id: str, attempt_no: int, seq: int) -> M
 
 
 def count_of(connection: Connection, *, job_id: str, attempt_no: int) -> int:
-    statement = (
-        select(func.count())
-        .select_from(messages)
-        .where(messages.c.job_id == job_id, messages.c.attempt_no == attempt_no)
-    )
-    return int(connection.execute(statement).scalar_one())
+    return count(connection, messages.c.job_id == job_id, messages.c.attempt_no == attempt_no)
 
 
 def last(connection: Connection, group_id: str) -> int:

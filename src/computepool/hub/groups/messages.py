@@ -36,7 +36,7 @@ async def receive(hub: Hub, node: NodePrincipal, attempt_id: str, *, request: Me
         number = _receive(tx, node, attempt_id, request=request, snapshot=snapshot, changes=changes)
         return MessageReply(number=number), changes
 
-    return storage_quota.replied(hub, await hub.store.write(unit))
+    return storage_quota.follow_and_reply(hub, await hub.store.write(unit))
 
 
 def _receive(

@@ -68,7 +68,7 @@ async def items(hub: Hub, node: NodePrincipal, group_id: str, *, after: str | No
     return await hub.store.read(load)
 
 
-async def trouble(hub: Hub, node: NodePrincipal, group_id: str, *, request: DeliveryProblem) -> None:
+async def report_problem(hub: Hub, node: NodePrincipal, group_id: str, *, request: DeliveryProblem) -> None:
     """Why it is not home yet, for people to see. The node goes on trying."""
 
     def unit(tx: Tx) -> None:
@@ -82,7 +82,9 @@ async def trouble(hub: Hub, node: NodePrincipal, group_id: str, *, request: Deli
     await hub.store.write(unit)
 
 
-async def arrived(hub: Hub, node: NodePrincipal, group_id: str, *, request: ArrivalRequest) -> ArrivalReply:
+async def record_arrival(
+    hub: Hub, node: NodePrincipal, group_id: str, *, request: ArrivalRequest
+) -> ArrivalReply:
     """Recorded once. Nothing of what there is may be missing: a node that lost a page on the way starts again. It may have
     more, from when there was more at the hub.
     """

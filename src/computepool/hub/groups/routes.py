@@ -24,7 +24,7 @@ from computepool.hub.http.dependencies import (
 )
 from computepool.hub.http.guard import guarded
 from computepool.hub.http.openapi.problems import refuses
-from computepool.hub.http.rate_limit import take_submission
+from computepool.hub.http.rate_limit import limits_of
 from computepool.protocol.base import NAME_MAX
 from computepool.protocol.jobs.children import MessagePage
 from computepool.protocol.jobs.groups import (
@@ -168,7 +168,7 @@ async def register_keys(
     remembered: RememberedDep,
 ) -> RegisterKeysReply:
     """Register keys that the group expects, with or without a job."""
-    take_submission(request, principal.account_id)
+    limits_of(request.app.state).submissions.take(principal.account_id)
     return await collector.register(hub, principal, group_id, request=body, remembered=remembered)
 
 
@@ -183,7 +183,7 @@ async def report_keys(
     remembered: RememberedDep,
 ) -> KeyReportsReply:
     """Report outcomes of keys without a job; the first report of a key counts."""
-    take_submission(request, principal.account_id)
+    limits_of(request.app.state).submissions.take(principal.account_id)
     return await collector.report(hub, principal, group_id, request=body, remembered=remembered)
 
 
@@ -215,10 +215,10 @@ async def get_result_delivery_items(
 @router.post("/result-deliveries/{group_id}/problem", status_code=204, tags=["agent"], responses=refuses(404))
 async def report_delivery_problem(group_id: IdPath, body: DeliveryProblem, node: Node, hub: HubDep) -> None:
     """Report why delivery has not succeeded yet."""
-    await result_delivery.trouble(hub, node, group_id, request=body)
+    await result_delivery.report_problem(hub, node, group_id, request=body)
 
 
 @router.post("/result-deliveries/{group_id}/arrival", tags=["agent"], responses=refuses(404, 409))
 async def report_arrival(group_id: IdPath, body: ArrivalRequest, node: Node, hub: HubDep) -> ArrivalReply:
     """Report that everything was delivered and verified."""
-    return await result_delivery.arrived(hub, node, group_id, request=body)
+    return await result_delivery.record_arrival(hub, node, group_id, request=body)

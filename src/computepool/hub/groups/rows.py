@@ -15,6 +15,7 @@ from computepool.core.jobs.lifecycle import JobState
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.group_tables import IS_PENDING, expected_jobs
+from computepool.hub.db.queries import count, set_where, there_is, values
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import (
     IS_COMING_HOME,
@@ -150,8 +151,8 @@ def join_group(tx: Tx, row: GroupRow) -> GroupRow | None:
     return lock_group(tx, row.id) if now is not None and now.watched else now
 
 
-def set_group(tx: Tx, group_id: str, **values: Any) -> None:
-    tx.connection.execute(update(groups).where(groups.c.id == group_id).values(**values))
+def set_group(tx: Tx, group_id: str, **columns: Any) -> None:
+    set_where(tx, groups, groups.c.id == group_id, **columns)
 
 
 def add_duplicates(tx: Tx, group_id: str, count: int) -> None:
@@ -227,8 +228,7 @@ _RESULTS = Prepared(
 
 def watch_jobs(tx: Tx, group_id: str) -> None:
     """Its open jobs, from now on. Those that end meanwhile hold their rows, so none is missed."""
-    statement = update(jobs).where(jobs.c.group_id == group_id, IS_OPEN, ~jobs.c.watched).values(watched=True)
-    tx.connection.execute(statement)
+    set_where(tx, jobs, jobs.c.group_id == group_id, IS_OPEN, ~jobs.c.watched, watched=True)
 
 
 def is_waiting(connection: Connection, group_id: str) -> bool:
@@ -244,11 +244,11 @@ _WAITING = select(
 
 def is_open(connection: Connection, group_id: str) -> bool:
     """The same of any group: whether one of its jobs is unfinished."""
-    return bool(connection.execute(select(exists().where(jobs.c.group_id == group_id, IS_OPEN))).scalar())
+    return there_is(connection, jobs.c.group_id == group_id, IS_OPEN)
 
 
 def has_jobs(connection: Connection, group_id: str) -> bool:
-    return bool(connection.execute(select(exists().where(jobs.c.group_id == group_id))).scalar())
+    return there_is(connection, jobs.c.group_id == group_id)
 
 
 # expected keys
@@ -288,8 +288,7 @@ def set_meta(tx: Tx, group_id: str, meta: Mapping[str, str | None]) -> None:
 def give_to_jobs(tx: Tx, group_id: str, keys: Iterable[str]) -> None:
     """Jobs with these keys were submitted: what becomes of the keys is what becomes of the jobs."""
     matching = dialect.among(tx.connection, expected_jobs.c.key, keys)
-    statement = update(expected_jobs).where(expected_jobs.c.group_id == group_id, IS_PENDING, matching)
-    tx.connection.execute(statement.values(state=HAS_JOB))
+    set_where(tx, expected_jobs, expected_jobs.c.group_id == group_id, IS_PENDING, matching, state=HAS_JOB)
 
 
 _REPORT = (
@@ -317,11 +316,9 @@ def report(tx: Tx, group_id: str, rows: Sequence[Mapping[str, Any]]) -> int:
 
 
 def count_duplicates(tx: Tx, group_id: str, counts: Mapping[str, int]) -> None:
-    for key, count in sorted(counts.items()):
-        statement = update(expected_jobs).where(
-            expected_jobs.c.group_id == group_id, expected_jobs.c.key == key
-        )
-        tx.connection.execute(statement.values(duplicates=expected_jobs.c.duplicates + count))
+    for key, again in sorted(counts.items()):
+        one = expected_jobs.c.group_id == group_id, expected_jobs.c.key == key
+        set_where(tx, expected_jobs, *one, duplicates=expected_jobs.c.duplicates + again)
 
 
 def pending_keys(connection: Connection, group_id: str, *, limit: int) -> list[str]:
@@ -331,11 +328,11 @@ def pending_keys(connection: Connection, group_id: str, *, limit: int) -> list[s
         .order_by(expected_jobs.c.key)
         .limit(limit)
     )
-    return list(connection.execute(statement).scalars())
+    return values(connection, statement)
 
 
 def count_of_account(connection: Connection, account_id: str) -> int:
-    return int(connection.execute(select(func.count()).where(groups.c.account_id == account_id)).scalar_one())
+    return count(connection, groups.c.account_id == account_id)
 
 
 def words_of_account(connection: Connection, account_id: str) -> int:
@@ -437,13 +434,13 @@ _COMING_HOME = Prepared(
 
 
 def count_items(connection: Connection, group_id: str) -> int:
-    count = select(func.count()).where(jobs.c.group_id == group_id).scalar_subquery()
+    of_group = select(func.count()).where(jobs.c.group_id == group_id).scalar_subquery()
     others = (
         select(func.count())
         .where(expected_jobs.c.group_id == group_id, expected_jobs.c.state != HAS_JOB)
         .scalar_subquery()
     )
-    return int(connection.execute(select(count + others)).scalar_one())
+    return int(connection.execute(select(of_group + others)).scalar_one())
 
 
 def _digests(group_id: str) -> Select[Any]:
@@ -470,23 +467,20 @@ def count_files(connection: Connection, group_id: str) -> tuple[int, int]:
 
 
 def digests_of(connection: Connection, group_id: str, *, limit: int) -> list[str]:
-    statement = _digests(group_id).order_by(artifact_refs.c.digest).limit(limit)
-    return list(connection.execute(statement).scalars())
+    return values(connection, _digests(group_id).order_by(artifact_refs.c.digest).limit(limit))
 
 
 def home_may_read(connection: Connection, *, digest: str, node_id: str) -> bool:
     """A node may read what the jobs of a group left that it is fetching home, for its own owner."""
-    statement = select(
-        exists().where(
-            artifact_refs.c.digest == digest,
-            artifact_refs.c.role.in_(_RESULT_ROLES),
-            artifact_refs.c.job_id == jobs.c.id,
-            artifact_refs.c.account_id == groups.c.account_id,
-            jobs.c.group_id == groups.c.id,
-            groups.c.home == nodes.c.id,
-            groups.c.account_id == nodes.c.account_id,
-            nodes.c.id == node_id,
-            IS_COMING_HOME,
-        )
+    return there_is(
+        connection,
+        artifact_refs.c.digest == digest,
+        artifact_refs.c.role.in_(_RESULT_ROLES),
+        artifact_refs.c.job_id == jobs.c.id,
+        artifact_refs.c.account_id == groups.c.account_id,
+        jobs.c.group_id == groups.c.id,
+        groups.c.home == nodes.c.id,
+        groups.c.account_id == nodes.c.account_id,
+        nodes.c.id == node_id,
+        IS_COMING_HOME,
     )
-    return bool(connection.execute(statement).scalar())

@@ -11,7 +11,7 @@ from fastapi import Depends, Header, Path, Query, Request, Response
 
 from computepool.core.errors import Forbidden, Unauthenticated
 from computepool.hub.context import Hub
-from computepool.hub.http.rate_limit import guessing, take_request
+from computepool.hub.http.rate_limit import guessing, limits_of
 from computepool.hub.identity.access import Action, NodePrincipal, Principal, Scope, check_action, scope_for
 from computepool.hub.identity.authenticator import Authenticator
 from computepool.hub.identity.idempotency import Remembered
@@ -115,7 +115,7 @@ class Allow:
             raise Unauthenticated()
         with guessing(request, key):
             principal = await get_authenticator(request).person(key)
-        take_request(request, principal.account_id)
+        limits_of(request.app.state).requests.take(principal.account_id)
         return principal
 
 

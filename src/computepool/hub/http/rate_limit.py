@@ -6,7 +6,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from ipaddress import ip_address, ip_network
 
 from fastapi import Request
@@ -17,6 +17,7 @@ from computepool.core.errors import RateLimited, Unavailable
 from computepool.hub.clock import Clock
 from computepool.hub.identity.authenticator import WrongCredential
 from computepool.hub.identity.sign_in import WrongCode
+from computepool.hub.settings import Settings
 
 #: Accounts whose buckets are remembered; one that was forgotten starts with a full one.
 _ACCOUNTS_MAX = 10_000
@@ -151,15 +152,36 @@ def seen_from(scope: Scope) -> str | None:
     return None if client is None else _normalise(client[0])
 
 
-def guesses(request: Request) -> Guesses:
-    found: Guesses = request.app.state.guesses
+class RequestLimits:
+    """All of one hub; routes find them through their application's state."""
+
+    def __init__(self, clock: Clock, settings: Settings) -> None:
+        account = partial(AccountLimits, clock)
+        self.registrations = TokenBucket(clock, per_s=settings.registrations_per_s)
+        self.guesses = Guesses(
+            clock, per_min=settings.failed_signins_per_min, burst=settings.failed_signins_burst
+        )
+        self.requests = account(per_s=settings.requests_per_s, what="ask {per_s:g} times a second")
+        self.submissions = account(per_s=settings.submits_per_s, what="submit {per_s:g} times a second")
+        self.messages = account(
+            per_s=settings.messages_per_s, what="send {per_s:g} messages a second from one job"
+        )
+        self.arrivals = account(
+            per_s=settings.arrivals_per_s,
+            burst=settings.arrivals_burst,
+            what="restart a node, or change its key, {per_s:g} times a second",
+        )
+
+
+def limits_of(state: State) -> RequestLimits:
+    found: RequestLimits = state.limits
     return found
 
 
 @contextmanager
 def guessing(request: Request, credential: str) -> Iterator[None]:
     """Around the look-up of a credential: only a wrong one counts, not one that has ended."""
-    limits, address = guesses(request), caller_address(request)
+    limits, address = limits_of(request.app.state).guesses, caller_address(request)
     limits.check(address, credential)
     try:
         yield
@@ -167,28 +189,3 @@ def guessing(request: Request, credential: str) -> Iterator[None]:
         limits.failed(address, credential)
         raise
     limits.succeeded(credential)
-
-
-def registrations(request: Request) -> TokenBucket:
-    bucket: TokenBucket = request.app.state.registrations
-    return bucket
-
-
-def take_request(request: Request, account_id: str) -> None:
-    limits: AccountLimits = request.app.state.requests
-    limits.take(account_id)
-
-
-def take_message(request: Request, sender: str) -> None:
-    limits: AccountLimits = request.app.state.messages
-    limits.take(sender)
-
-
-def take_arrival(state: State, node_id: str) -> None:
-    limits: AccountLimits = state.arrivals
-    limits.take(node_id)
-
-
-def take_submission(request: Request, account_id: str) -> None:
-    limits: AccountLimits = request.app.state.submissions
-    limits.take(account_id)

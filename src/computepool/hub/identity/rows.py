@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, bindparam, delete, or_, select, update
+from sqlalchemy import BigInteger, ColumnElement, Connection, bindparam, delete, or_, select, update
 
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.group_tables import idempotency
+from computepool.hub.db.queries import count, set_where
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import accounts, api_keys, codes, hubs, secrets
 from computepool.hub.db.typed_rows import TypedRow
@@ -87,12 +88,11 @@ def lock_accounts(tx: Tx, account_ids: Iterable[str]) -> None:
 
 
 def set_quotas(tx: Tx, account_id: str, **quotas: int | None) -> bool:
-    changed = tx.connection.execute(update(accounts).where(accounts.c.id == account_id).values(**quotas))
-    return changed.rowcount == 1
+    return set_where(tx, accounts, accounts.c.id == account_id, **quotas) == 1
 
 
 def set_roles(tx: Tx, account_id: str, *, roles: Sequence[str]) -> None:
-    tx.connection.execute(update(accounts).where(accounts.c.id == account_id).values(roles=",".join(roles)))
+    set_where(tx, accounts, accounts.c.id == account_id, roles=",".join(roles))
 
 
 def lock_admins(tx: Tx) -> None:
@@ -145,85 +145,64 @@ def list_keys(
 
 
 def revoke_key(tx: Tx, key_id: str) -> bool:
-    statement = (
-        update(api_keys)
-        .where(api_keys.c.id == key_id, api_keys.c.revoked_at_ms.is_(None))
-        .values(revoked_at_ms=tx.now_ms)
-    )
-    return tx.connection.execute(statement).rowcount == 1
+    return _revoke(tx, api_keys.c.id == key_id) == 1
 
 
 def revoke_keys_of(tx: Tx, *, account_id: str, but: str = "") -> int:
     """Keys and sessions that were good until now."""
-    statement = (
-        update(api_keys)
-        .where(
-            api_keys.c.account_id == account_id,
-            api_keys.c.revoked_at_ms.is_(None),
-            api_keys.c.id != but,
-            or_(api_keys.c.expires_at_ms.is_(None), api_keys.c.expires_at_ms > tx.now_ms),
-        )
-        .values(revoked_at_ms=tx.now_ms)
-    )
-    return tx.connection.execute(statement).rowcount
+    good = or_(api_keys.c.expires_at_ms.is_(None), api_keys.c.expires_at_ms > tx.now_ms)
+    return _revoke(tx, api_keys.c.account_id == account_id, api_keys.c.id != but, good)
+
+
+def revoke_keys_named(tx: Tx, *, account_id: str, name: str) -> None:
+    _revoke(tx, api_keys.c.account_id == account_id, api_keys.c.name == name)
+
+
+def _revoke(tx: Tx, *which: ColumnElement[bool]) -> int:
+    return set_where(tx, api_keys, *which, api_keys.c.revoked_at_ms.is_(None), revoked_at_ms=tx.now_ms)
 
 
 def end_key(tx: Tx, key_id: str, *, at_ms: int) -> None:
-    tx.connection.execute(update(api_keys).where(api_keys.c.id == key_id).values(expires_at_ms=at_ms))
+    set_where(tx, api_keys, api_keys.c.id == key_id, expires_at_ms=at_ms)
 
 
 def touch_keys(tx: Tx, used: dict[str, int]) -> None:
     for key_id, at_ms in sorted(used.items()):
-        tx.connection.execute(update(api_keys).where(api_keys.c.id == key_id).values(last_used_ms=at_ms))
+        set_where(tx, api_keys, api_keys.c.id == key_id, last_used_ms=at_ms)
 
 
 def insert_code(
     tx: Tx, *, code_hash: str, purpose: str, account_id: str, expires_at_ms: int, uses_max: int | None = None
 ) -> None:
-    tx.connection.execute(
-        codes.insert().values(
-            hash=code_hash,
-            purpose=purpose,
-            account_id=account_id,
-            expires_at_ms=expires_at_ms,
-            uses_max=uses_max,
-        )
-    )
+    row = {"hash": code_hash, "purpose": purpose, "account_id": account_id, "uses_max": uses_max}
+    tx.connection.execute(codes.insert().values(**row, expires_at_ms=expires_at_ms))
 
 
 def use_code(tx: Tx, *, code_hash: str, purpose: str) -> str | None:
     """The account the code stands for, once: a second use, a late use and a foreign purpose all give None."""
-    statement = (
-        update(codes)
-        .where(
-            codes.c.hash == code_hash,
-            codes.c.purpose == purpose,
-            codes.c.used_at_ms.is_(None),
-            codes.c.expires_at_ms > tx.now_ms,
-        )
-        .values(used_at_ms=tx.now_ms)
-        .returning(codes.c.account_id)
-    )
-    return tx.connection.execute(statement).scalar()
+    return _used(_USE_CODE, tx, code_hash=code_hash, purpose=purpose)
 
 
 def use_join_code(tx: Tx, *, code_hash: str, purpose: str) -> str | None:
     """The same for a code of several uses: each is counted by the write that checks."""
-    owner = _USE_JOIN_CODE.first(tx.connection, code=code_hash, meant=purpose, now=tx.now_ms)
+    return _used(_USE_JOIN_CODE, tx, code_hash=code_hash, purpose=purpose)
+
+
+def _used(statement: Prepared, tx: Tx, *, code_hash: str, purpose: str) -> str | None:
+    owner = statement.first(tx.connection, code=code_hash, meant=purpose, now=tx.now_ms)
     return None if owner is None else owner[0]
 
 
-_USE_JOIN_CODE = Prepared(
-    update(codes)
-    .where(
-        codes.c.hash == bindparam("code"),
-        codes.c.purpose == bindparam("meant"),
-        codes.c.uses < codes.c.uses_max,
-        codes.c.expires_at_ms > bindparam("now", type_=BigInteger),
-    )
-    .values(used_at_ms=bindparam("now", type_=BigInteger), uses=codes.c.uses + 1)
-    .returning(codes.c.account_id)
-)
+def _use(*which: ColumnElement[bool], **counted: ColumnElement[int]) -> Prepared:
+    now = bindparam("now", type_=BigInteger)
+    named = codes.c.hash == bindparam("code"), codes.c.purpose == bindparam("meant")
+    used = update(codes).where(*named, *which, codes.c.expires_at_ms > now)
+    return Prepared(used.values(used_at_ms=now, **counted).returning(codes.c.account_id))
+
+
+_USE_CODE = _use(codes.c.used_at_ms.is_(None))
+_IS_LEFT = codes.c.uses < codes.c.uses_max
+_USE_JOIN_CODE = _use(_IS_LEFT, uses=codes.c.uses + 1)
 
 
 def get_code(connection: Connection, code_hash: str) -> CodeRow | None:
@@ -240,8 +219,8 @@ def list_join_codes(connection: Connection, *, account_id: str, now_ms: int) -> 
         .where(
             codes.c.account_id == account_id,
             codes.c.purpose == "join",
+            _IS_LEFT,
             codes.c.expires_at_ms > now_ms,
-            codes.c.uses < codes.c.uses_max,
         )
         .order_by(codes.c.expires_at_ms, codes.c.hash)
     )
@@ -250,10 +229,7 @@ def list_join_codes(connection: Connection, *, account_id: str, now_ms: int) -> 
 
 def end_join_codes(tx: Tx, *, account_id: str) -> None:
     """From now on."""
-    statement = update(codes).where(
-        codes.c.account_id == account_id, codes.c.purpose == "join", codes.c.expires_at_ms > tx.now_ms
-    )
-    tx.connection.execute(statement.values(expires_at_ms=tx.now_ms))
+    _end(tx, codes.c.account_id == account_id, codes.c.purpose == "join")
 
 
 def find_code(
@@ -271,11 +247,11 @@ def find_code(
 
 def end_code(tx: Tx, code_hash: str) -> None:
     """From now on, for whoever has not used it yet."""
-    tx.connection.execute(
-        update(codes)
-        .where(codes.c.hash == code_hash, codes.c.expires_at_ms > tx.now_ms)
-        .values(expires_at_ms=tx.now_ms)
-    )
+    _end(tx, codes.c.hash == code_hash)
+
+
+def _end(tx: Tx, *which: ColumnElement[bool]) -> None:
+    set_where(tx, codes, *which, codes.c.expires_at_ms > tx.now_ms, expires_at_ms=tx.now_ms)
 
 
 def used_code_owner(connection: Connection, *, code_hash: str, purpose: str) -> str | None:
@@ -314,8 +290,7 @@ def remove_hub(tx: Tx, *, hub_id: str) -> None:
 
 
 def other_hubs(connection: Connection, *, hub_id: str, since_ms: int) -> int:
-    statement = select(hubs.c.id).where(hubs.c.id != hub_id, hubs.c.seen_at_ms >= since_ms)
-    return len(connection.execute(statement).all())
+    return count(connection, hubs.c.id != hub_id, hubs.c.seen_at_ms >= since_ms)
 
 
 def live_address(connection: Connection, *, since_ms: int) -> str | None:
@@ -347,14 +322,3 @@ def insert_reply(tx: Tx, *, account_id: str, route: str, key: str, request_hash:
 
 def prune_replies(tx: Tx, *, before_ms: int) -> None:
     tx.connection.execute(delete(idempotency).where(idempotency.c.created_at_ms < before_ms))
-
-
-def revoke_keys_named(tx: Tx, *, account_id: str, name: str) -> None:
-    statement = (
-        update(api_keys)
-        .where(
-            api_keys.c.account_id == account_id, api_keys.c.name == name, api_keys.c.revoked_at_ms.is_(None)
-        )
-        .values(revoked_at_ms=tx.now_ms)
-    )
-    tx.connection.execute(statement)

@@ -28,7 +28,7 @@ from computepool.hub.http.dependencies import (
 )
 from computepool.hub.http.guard import guarded
 from computepool.hub.http.openapi.problems import refuses
-from computepool.hub.http.rate_limit import take_submission
+from computepool.hub.http.rate_limit import limits_of
 from computepool.hub.identity.access import Principal
 from computepool.hub.identity.idempotency import Remembered
 from computepool.hub.jobs import jobs
@@ -68,7 +68,7 @@ async def submitted(
     request: Request, principal: Principal, body: SubmitRequest, *, key: Remembered, sent: bytes
 ) -> SubmitReply:
     """`sent`: the body as it came, which the key is for."""
-    take_submission(request, principal.account_id)
+    limits_of(request.app.state).submissions.take(principal.account_id)
     remembered = for_body(key, principal, sent)
     return await submission.submit(request.app.state.hub, principal, body, remembered=remembered)
 
@@ -160,7 +160,7 @@ async def resubmit_job(
     body: ResubmitRequest = _SAME_TERMS,
 ) -> SubmitReply:
     """Resubmit a job as a new one."""
-    take_submission(request, principal.account_id)
+    limits_of(request.app.state).submissions.take(principal.account_id)
     copy = await resubmit.request_for(hub, principal, job_id, request=body)
     return await submission.submit(hub, principal, copy, remembered=remembered)
 

@@ -199,12 +199,13 @@ def _to_owner(facts: Facts, account_id: str) -> CostView:
 def _billed_view(facts: Facts, paid: Paid, sentence: str, **more: Any) -> CostView:
     bill = paid.bill
     table, zone = bill.table, bill.zone
-    return _view(
-        facts,
-        sentence,
+    return CostView.from_attributes(
+        bill,
+        job_id=facts.job.id,
+        state=JobState(facts.job.state),
+        sentence=sentence,
         settled=True,
         attempt_id=paid.attempt.id,
-        node_name=bill.node_name,
         tier=zone.tier,
         region=zone.region,
         price_version=table.version,
@@ -212,14 +213,7 @@ def _billed_view(facts: Facts, paid: Paid, sentence: str, **more: Any) -> CostVi
         tier_rate=table.tier_rate(zone.tier),
         region_rate=table.region_rate(zone.region),
         reference=table.reference(zone),
-        spot=bill.spot,
-        units=bill.units,
-        price=bill.price,
-        billed_ms=bill.billed_ms,
-        charge=bill.charge,
         fee_ppm=table.fee_ppm,
-        fee=bill.fee,
-        pay=bill.pay,
         lines=[CostLine.from_attributes(line) for line in bills.lines(bill)],
         **more,
     )

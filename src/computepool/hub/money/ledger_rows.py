@@ -32,6 +32,7 @@ from computepool.core.money import ledger
 from computepool.core.money.ledger import Kind
 from computepool.hub.db import dialect
 from computepool.hub.db.money_tables import balances, transfers
+from computepool.hub.db.queries import by_key, there_is
 from computepool.hub.db.tables import IS_HELD, accounts, attempts, jobs
 from computepool.hub.db.typed_rows import TypedRow
 
@@ -320,16 +321,11 @@ def anybody_has_credits(connection: Connection) -> bool:
     theirs = or_(
         *(balances.c.account.like(f"{kind}:%") for kind in ("user", "escrow", "earn", "owner", "payout"))
     )
-    return (
-        connection.execute(select(balances.c.account).where(theirs, balances.c.balance > 0)).first()
-        is not None
-    )
+    return there_is(connection, theirs, balances.c.balance > 0)
 
 
 def get_names(connection: Connection, account_ids: Sequence[str]) -> dict[str, str]:
-    matching = dialect.among(connection, accounts.c.id, account_ids)
-    rows = connection.execute(select(accounts.c.id, accounts.c.name).where(matching))
-    return {row.id: row.name for row in rows}
+    return by_key(connection, accounts.c.name, key=accounts.c.id, among=account_ids)
 
 
 # what quotes are made from

@@ -56,6 +56,6 @@ def welcome(tx: Tx, account_id: str, *, amount: int, table: PriceTable) -> None:
         booking.post(tx, f"grant:{account_id}", ledger.grant(account_id, amount))
 
 
-def found(tx: Tx, account_id: str, *, settings: Settings, table: PriceTable) -> None:
+def grant_to_operator(tx: Tx, account_id: str, *, settings: Settings, table: PriceTable) -> None:
     """For the first admin, who can give credits to everybody anyway: enough to try everything at once."""
     welcome(tx, account_id, amount=settings.operator_grant, table=table)

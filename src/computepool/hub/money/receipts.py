@@ -45,7 +45,7 @@ async def issue(hub: Hub, principal: Principal, job_id: str) -> SignedReceipt:
     found, rows, hashes, result = await hub.store.read(load)
     facts = costs.visible(principal, found)
     if not facts.paid or facts.job.state != JobState.SUCCEEDED:
-        raise Conflict(f"There is a receipt when the job has succeeded; it is {facts.job.state}.")
+        raise Conflict(f"Only a job that succeeded has a receipt; this one is {facts.job.state}.")
     if not any(row.tx_key == settle_key(job_id) for row in rows):
         raise Conflict("Nothing was set aside or paid for this job, so there is no receipt.")
     transfers = [_transfer(row, hashes[row.seq - 1]) for row in rows]
@@ -95,17 +95,12 @@ def _run(paid: Paid) -> dict[str, Any]:
         "tier": bill.zone.tier,
         "region": bill.zone.region,
         "prices": _prices(bill),
-        "spot": bill.spot,
-        "units": bill.units,
-        "price": bill.price,
-        "leased_at_ms": attempt.leased_at_ms,
-        "started_at_ms": attempt.started_at_ms,
-        "finished_at_ms": attempt.finished_at_ms,
-        "billed_ms": bill.billed_ms,
-        "charge": bill.charge,
-        "pay": bill.pay,
-        "fee": bill.fee,
+        **{name: getattr(attempt, name) for name in ("leased_at_ms", "started_at_ms", "finished_at_ms")},
+        **{name: getattr(bill, name) for name in _OF_BILL},
     }
+
+
+_OF_BILL = ("spot", "units", "price", "billed_ms", "charge", "pay", "fee")
 
 
 def _part_times(paid: Paid) -> dict[str, int]:

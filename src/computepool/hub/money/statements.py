@@ -17,6 +17,7 @@ from computepool.hub.identity.access import Principal
 from computepool.hub.jobs import rows as job_rows
 from computepool.hub.jobs.rows import JobRow
 from computepool.hub.money import ledger_rows
+from computepool.hub.money.banks.manual import safe_cell
 from computepool.hub.money.holds import settle_key, take_back_key
 from computepool.hub.money.ledger_rows import Filter, KindSum, TransferRow
 from computepool.protocol.money.credits import Entry, StatementPage, Sum
@@ -159,8 +160,6 @@ def _words(row: TransferRow, mine: tuple[str, ...]) -> str:
 # export
 
 _CSV_HEADER = "number,time,kind,amount,change,available change,from,to,job,reference,text"
-#: A spreadsheet takes a cell that begins so for a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def export(
@@ -206,8 +205,7 @@ def _plain(amount: int) -> str:
 
 def _cell(text: str) -> str:
     """Quoted, and never a formula: words of others end up here."""
-    safe = f"'{text}" if text.startswith(_FORMULA) else text
-    return '"' + safe.replace('"', '""') + '"'
+    return '"' + safe_cell(text).replace('"', '""') + '"'
 
 
 def _time(at_ms: int) -> str:

@@ -26,7 +26,7 @@ from computepool.hub.http.dependencies import (
 from computepool.hub.http.guard import guarded
 from computepool.hub.http.openapi import examples
 from computepool.hub.http.openapi.problems import refuses
-from computepool.hub.http.rate_limit import guessing, registrations, seen_from, take_arrival
+from computepool.hub.http.rate_limit import guessing, limits_of, seen_from
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.jobs.running import checkpoints, logs
 from computepool.hub.nodes import node_list, nodes, own_node
@@ -70,7 +70,7 @@ async def poll(
 ) -> NextReply:
     hub: Hub = state.hub
     if body.profile is not None or body.stopping:
-        take_arrival(state, node.node_id)
+        limits_of(state).arrivals.take(node.node_id)
     return await node_poll.next_(hub, node, body, poll=claims, address=address)
 
 
@@ -115,7 +115,7 @@ async def receive_hardware(body: HardwareReport, node: Node, hub: HubDep) -> Har
 @router.post("/nodes/register", status_code=201, tags=["agent"], responses=refuses(401, 403, 409))
 async def register(request: Request, body: RegisterRequest, hub: HubDep, _caller: Anyone) -> RegisterReply:
     """Enrol a node with a one-time code."""
-    registrations(request).take()
+    limits_of(request.app.state).registrations.take()
     with guessing(request, body.code):
         return await enrolment.register(hub, body)
 
@@ -123,7 +123,7 @@ async def register(request: Request, body: RegisterRequest, hub: HubDep, _caller
 @router.post("/nodes/rekey", tags=["agent"], responses=refuses(403, 409))
 async def rekey(request: Request, body: RekeyRequest, node: Node, hub: HubDep) -> RekeyReply:
     """Replace the node's own key; the old one signs the new one."""
-    take_arrival(request.app.state, node.node_id)
+    limits_of(request.app.state).arrivals.take(node.node_id)
     return await enrolment.rekey(hub, node, body)
 
 

@@ -12,6 +12,7 @@ from computepool.core.fleet.node_status import Departure
 from computepool.core.resources import NodeState
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
+from computepool.hub.db.queries import by_key, count, set_where, values
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import accounts, nodes
 from computepool.hub.db.typed_rows import TypedRow
@@ -97,11 +98,8 @@ _LOCKED = Prepared(select(nodes.c.id).where(nodes.c.id == bindparam("node")).wit
 
 
 def set_key(tx: Tx, row: NodeRow, *, public_key: str, until_ms: int) -> None:
-    tx.connection.execute(
-        update(nodes)
-        .where(nodes.c.id == row.id, nodes.c.public_key == row.public_key)
-        .values(public_key=public_key, previous_key=row.public_key, previous_key_until_ms=until_ms)
-    )
+    keys = {"public_key": public_key, "previous_key": row.public_key, "previous_key_until_ms": until_ms}
+    set_where(tx, nodes, nodes.c.id == row.id, nodes.c.public_key == row.public_key, **keys)
 
 
 def enrolled_since(connection: Connection, *, account_id: str, since_ms: int) -> list[int]:
@@ -111,7 +109,7 @@ def enrolled_since(connection: Connection, *, account_id: str, since_ms: int) ->
         .where(nodes.c.account_id == account_id, nodes.c.enrolled_at_ms > since_ms)
         .order_by(nodes.c.enrolled_at_ms)
     )
-    return list(connection.execute(statement).scalars())
+    return values(connection, statement)
 
 
 def find_node_by_key(connection: Connection, public_key: str) -> NodeRow | None:
@@ -157,7 +155,7 @@ def lately_seen(connection: Connection, *, limit: int) -> list[NodeRow]:
 def seen_since(connection: Connection, *, since_ms: int) -> list[str]:
     """Ids of the nodes that were heard since then, the last ones first, whether they are paused or not."""
     statement = select(nodes.c.id).where(nodes.c.last_seen_ms >= since_ms, nodes.c.state != "revoked")
-    return list(connection.execute(statement.order_by(nodes.c.last_seen_ms.desc())).scalars())
+    return values(connection, statement.order_by(nodes.c.last_seen_ms.desc()))
 
 
 def get_nodes(connection: Connection, node_ids: Iterable[str]) -> list[NodeRow]:
@@ -183,45 +181,38 @@ def called(connection: Connection, word: str, *, revoked: bool = False) -> list[
 
 def ids_between(connection: Connection, least: str, most: str, *, limit: int) -> Sequence[str]:
     statement = select(nodes.c.id).where(nodes.c.id.between(least, most))
-    return connection.execute(statement.order_by(nodes.c.id.desc()).limit(limit)).scalars().all()
+    return values(connection, statement.order_by(nodes.c.id.desc()).limit(limit))
 
 
 def owners(connection: Connection, node_ids: Iterable[str]) -> dict[str, str]:
     """By node, its account: that never changes."""
-    matching = dialect.among(connection, nodes.c.id, node_ids)
-    rows = connection.execute(select(nodes.c.id, nodes.c.account_id).where(matching))
-    return {row.id: row.account_id for row in rows}
+    return by_key(connection, nodes.c.account_id, key=nodes.c.id, among=node_ids)
 
 
 def count_nodes(connection: Connection) -> int:
     """Enrolled and not revoked."""
-    statement = select(func.count()).where(nodes.c.state != "revoked")
-    return int(connection.execute(statement).scalar_one())
+    return count(connection, nodes.c.state != "revoked")
 
 
 def get_names(connection: Connection, node_ids: Sequence[str]) -> dict[str, str]:
-    matching = dialect.among(connection, nodes.c.id, node_ids)
-    rows = connection.execute(select(nodes.c.id, nodes.c.name).where(matching))
-    return {row.id: row.name for row in rows}
+    return by_key(connection, nodes.c.name, key=nodes.c.id, among=node_ids)
 
 
 def set_state(tx: Tx, *, node_id: str, before: str, after: str) -> bool:
-    statement = update(nodes).where(nodes.c.id == node_id, nodes.c.state == before).values(state=after)
-    return tx.connection.execute(statement).rowcount == 1
+    return set_where(tx, nodes, nodes.c.id == node_id, nodes.c.state == before, state=after) == 1
 
 
 def revoke(tx: Tx, node_id: str, *, departure: Departure | None = None) -> bool:
     """Whatever its state was: somebody may just have changed it. False: it was revoked already."""
     revoked = NodeState.REVOKED.value
-    statement = update(nodes).where(nodes.c.id == node_id, nodes.c.state != revoked)
-    return tx.connection.execute(statement.values(state=revoked, departure=departure)).rowcount == 1
+    member = nodes.c.id == node_id, nodes.c.state != revoked
+    return set_where(tx, nodes, *member, state=revoked, departure=departure) == 1
 
 
 def depart(tx: Tx, *, node_id: str, boot_id: str) -> bool:
     """Its agent stops. False: another start of it was heard since, or the node was revoked."""
     this_start = (nodes.c.id == node_id, nodes.c.boot_id == boot_id, nodes.c.state != NodeState.REVOKED.value)
-    statement = update(nodes).where(*this_start).values(departure=Departure.STOPPED.value)
-    return tx.connection.execute(statement).rowcount == 1
+    return set_where(tx, nodes, *this_start, departure=Departure.STOPPED.value) == 1
 
 
 def set_profiles(tx: Tx, described: Sequence[Mapping[str, str]]) -> None:
@@ -245,16 +236,12 @@ _PROFILE = Prepared(
 
 
 def set_rules(tx: Tx, *, node_id: str, rules: str) -> None:
-    tx.connection.execute(update(nodes).where(nodes.c.id == node_id).values(rules=rules))
+    set_where(tx, nodes, nodes.c.id == node_id, rules=rules)
 
 
 def set_health(tx: Tx, *, node_id: str, consecutive_faults: int, cool_off_until_ms: int) -> None:
-    statement = (
-        update(nodes)
-        .where(nodes.c.id == node_id)
-        .values(consecutive_faults=consecutive_faults, cool_off_until_ms=cool_off_until_ms)
-    )
-    tx.connection.execute(statement)
+    health = {"consecutive_faults": consecutive_faults, "cool_off_until_ms": cool_off_until_ms}
+    set_where(tx, nodes, nodes.c.id == node_id, **health)
 
 
 def count_fault(tx: Tx, node_id: str) -> int:
@@ -266,7 +253,7 @@ def count_fault(tx: Tx, node_id: str) -> int:
 
 
 def cool_off(tx: Tx, node_id: str, until_ms: int) -> None:
-    tx.connection.execute(update(nodes).where(nodes.c.id == node_id).values(cool_off_until_ms=until_ms))
+    set_where(tx, nodes, nodes.c.id == node_id, cool_off_until_ms=until_ms)
 
 
 #: Never back in time: a node that changed hubs was seen by both.

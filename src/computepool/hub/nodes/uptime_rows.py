@@ -9,9 +9,8 @@ from sqlalchemy import Connection, bindparam, delete, select, update
 
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
-from computepool.hub.db.dashboard_tables import node_spans
 from computepool.hub.db.session import Tx
-from computepool.hub.db.tables import nodes
+from computepool.hub.db.tables import node_spans, nodes
 from computepool.hub.nodes.rows import NodeRow
 
 

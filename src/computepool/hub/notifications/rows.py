@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, literal_column, select, update
+from sqlalchemy import Connection, delete, literal_column, select
 
 from computepool.hub.db.event_rows import EventRow
 from computepool.hub.db.group_tables import IS_UNDELIVERED, deliveries, webhooks
+from computepool.hub.db.queries import count, set_where, values
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import events, groups, jobs
 from computepool.hub.db.typed_rows import TypedRow
@@ -71,9 +72,8 @@ def of_account(connection: Connection, account_id: str) -> list[WebhookRow]:
     return WebhookRow.all(connection.execute(statement))
 
 
-def count(connection: Connection, account_id: str) -> int:
-    statement = select(func.count()).where(webhooks.c.account_id == account_id)
-    return int(connection.execute(statement).scalar_one())
+def count_of_account(connection: Connection, account_id: str) -> int:
+    return count(connection, webhooks.c.account_id == account_id)
 
 
 def enabled(connection: Connection) -> list[WebhookRow]:
@@ -92,23 +92,16 @@ def remove(tx: Tx, webhook_id: str) -> None:
 
 
 def change(tx: Tx, webhook_id: str, **columns: Any) -> None:
-    tx.connection.execute(update(webhooks).where(webhooks.c.id == webhook_id).values(**columns))
+    set_where(tx, webhooks, webhooks.c.id == webhook_id, **columns)
 
 
 def disable(tx: Tx, webhook_id: str, *, reason: str) -> bool:
     """False when it is disabled already, or gone. What waits for it is over."""
-    statement = (
-        update(webhooks)
-        .where(webhooks.c.id == webhook_id, webhooks.c.disabled_at_ms.is_(None))
-        .values(disabled_at_ms=tx.now_ms, disabled_reason=reason)
-    )
-    if tx.connection.execute(statement).rowcount != 1:
+    enabled = webhooks.c.id == webhook_id, webhooks.c.disabled_at_ms.is_(None)
+    if not set_where(tx, webhooks, *enabled, disabled_at_ms=tx.now_ms, disabled_reason=reason):
         return False
-    tx.connection.execute(
-        update(deliveries)
-        .where(deliveries.c.webhook_id == webhook_id, IS_UNDELIVERED)
-        .values(state=FAILED, ended_at_ms=tx.now_ms, reason="the webhook was disabled")
-    )
+    over = {"state": FAILED, "ended_at_ms": tx.now_ms, "reason": "the webhook was disabled"}
+    set_where(tx, deliveries, deliveries.c.webhook_id == webhook_id, IS_UNDELIVERED, **over)
     return True
 
 
@@ -133,14 +126,8 @@ def keys_of_jobs(connection: Connection, ids: Sequence[str]) -> dict[str, JobNam
 
 def move_on(tx: Tx, hook: WebhookRow, *, cursor: int) -> bool:
     """False when another hub was faster, or the webhook is gone or disabled."""
-    statement = (
-        update(webhooks)
-        .where(
-            webhooks.c.id == hook.id, webhooks.c.cursor == hook.cursor, webhooks.c.disabled_at_ms.is_(None)
-        )
-        .values(cursor=cursor)
-    )
-    return tx.connection.execute(statement).rowcount == 1
+    same = webhooks.c.id == hook.id, webhooks.c.cursor == hook.cursor, webhooks.c.disabled_at_ms.is_(None)
+    return set_where(tx, webhooks, *same, cursor=cursor) == 1
 
 
 # deliveries
@@ -177,22 +164,16 @@ def due(connection: Connection, *, now_ms: int, webhook_id: str | None = None) -
 
 def claim(tx: Tx, believed: DueDelivery, *, until_ms: int) -> bool:
     """Take the webhook and the message's next try for oneself. False when another hub was faster."""
-    hook = update(webhooks).where(
-        webhooks.c.id == believed.webhook_id, webhooks.c.next_call_ms == believed.next_call_ms
-    )
-    if tx.connection.execute(hook.values(next_call_ms=until_ms)).rowcount != 1:
+    hook = webhooks.c.id == believed.webhook_id, webhooks.c.next_call_ms == believed.next_call_ms
+    if not set_where(tx, webhooks, *hook, next_call_ms=until_ms):
         return False
     message = (
-        update(deliveries)
-        .where(
-            deliveries.c.id == believed.id,
-            deliveries.c.state == PENDING,
-            deliveries.c.next_try_ms == believed.next_try_ms,
-            deliveries.c.tries == believed.tries,
-        )
-        .values(next_try_ms=until_ms, tries=believed.tries + 1)
+        deliveries.c.id == believed.id,
+        deliveries.c.state == PENDING,
+        deliveries.c.next_try_ms == believed.next_try_ms,
+        deliveries.c.tries == believed.tries,
     )
-    if tx.connection.execute(message).rowcount == 1:
+    if set_where(tx, deliveries, *message, next_try_ms=until_ms, tries=believed.tries + 1):
         return True
     change(tx, believed.webhook_id, next_call_ms=believed.next_call_ms)
     return False
@@ -200,23 +181,14 @@ def claim(tx: Tx, believed: DueDelivery, *, until_ms: int) -> bool:
 
 def recent(connection: Connection, account_id: str, *, event: str, since_ms: int) -> int:
     """Messages of a kind that were made for the account's webhooks since then."""
-    statement = (
-        select(func.count())
-        .select_from(deliveries.join(webhooks, webhooks.c.id == deliveries.c.webhook_id))
-        .where(webhooks.c.account_id == account_id, deliveries.c.event == event)
-        .where(deliveries.c.created_at_ms > since_ms)
-    )
-    return int(connection.execute(statement).scalar_one())
+    own = deliveries.c.webhook_id == webhooks.c.id, webhooks.c.account_id == account_id
+    return count(connection, *own, deliveries.c.event == event, deliveries.c.created_at_ms > since_ms)
 
 
 def tried(tx: Tx, delivery_id: str, *, tries: int, **columns: Any) -> bool:
     """How a try went. False when somebody else has tried since."""
-    statement = (
-        update(deliveries)
-        .where(deliveries.c.id == delivery_id, deliveries.c.state == PENDING, deliveries.c.tries == tries)
-        .values(**columns)
-    )
-    return tx.connection.execute(statement).rowcount == 1
+    same = deliveries.c.id == delivery_id, deliveries.c.state == PENDING, deliveries.c.tries == tries
+    return set_where(tx, deliveries, *same, **columns) == 1
 
 
 def page(connection: Connection, webhook_id: str, *, before: str | None, limit: int) -> list[DeliveryRow]:
@@ -242,4 +214,4 @@ def unwatched_groups(
         .order_by(groups.c.id.desc())
         .limit(limit)
     )
-    return list(connection.execute(statement).scalars())
+    return values(connection, statement)

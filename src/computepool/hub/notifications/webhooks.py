@@ -52,7 +52,7 @@ async def create(
     most, secret = hub.settings.webhooks_max, secret_text(secret_of(hub, webhook_id))
 
     def effect(tx: Tx) -> NewWebhookReply:
-        if rows.count(tx.connection, account) >= most:
+        if rows.count_of_account(tx.connection, account) >= most:
             raise TooLarge(f"An account may have {most} webhooks; remove one first.")
         rows.insert(
             tx,

@@ -182,18 +182,15 @@ def _compare(hub: Hub, run: TimedRun) -> bool:
     )
     if slower is None:
         return False
-    truth = session.truth
-    if run.cards:
-        session.truth = dataclasses.replace(truth, gpu_speed=truth.gpu_speed.add(slower, run.account))
-    else:
-        session.truth = dataclasses.replace(truth, cpu_speed=truth.cpu_speed.add(slower, run.account))
+    speed = session.truth.speed(cards=run.cards).add(slower, run.account)
+    session.truth = session.truth.with_speed(speed, cards=run.cards)
     return True
 
 
 async def _judge(hub: Hub, session: NodeSession) -> None:
     for cards in (True, False):
         truth = session.truth
-        speed = truth.gpu_speed if cards else truth.cpu_speed
+        speed = truth.speed(cards=cards)
         if speed.jobs < hub.settings.retier_jobs:
             continue
         if speed.sure_slowdown < hub.settings.retier_factor:
@@ -215,11 +212,9 @@ def _lower(hub: Hub, session: NodeSession, *, cards: bool, speed: RelativeSpeed)
     tier = capacity.tier if cards else capacity.cpu_tier
     until_ms = now_ms + round(hub.settings.retier_keep_s * 1000)
     cap = rules.allowed_by_speed(tier, speed.sure_slowdown)
-    if cards:
-        capped = dataclasses.replace(truth, gpu_cap=cap, capped_until_ms=until_ms, gpu_speed=speed.again())
-    else:
-        capped = dataclasses.replace(truth, cpu_cap=cap, capped_until_ms=until_ms, cpu_speed=speed.again())
-    decided = rules.decide(dataclasses.replace(capped, doubted_at_ms=0), session.claimed, now_ms=now_ms)
+    caps = {"gpu_cap" if cards else "cpu_cap": cap, "capped_until_ms": until_ms, "doubted_at_ms": 0}
+    capped = dataclasses.replace(truth.with_speed(speed.again(), cards=cards), **caps)  # type: ignore[arg-type]
+    decided = rules.decide(capped, session.claimed, now_ms=now_ms)
     if (decided.cpu_tier, decided.gpu_tiers) == (truth.cpu_tier, truth.gpu_tiers):
         return None
     reason = hardware_messages.after_comparing(truth, decided, tier=tier, speed=speed)
@@ -241,10 +236,7 @@ async def lift_caps(hub: Hub) -> None:
 async def _doubt(hub: Hub, session: NodeSession, *, cards: bool) -> None:
     """Once is not enough: it is measured again, and as many jobs again must say the same."""
     truth = dataclasses.replace(session.truth, doubted_at_ms=hub.now_ms(), due_at_ms=hub.now_ms())
-    if cards:
-        truth = dataclasses.replace(truth, gpu_speed=truth.gpu_speed.again())
-    else:
-        truth = dataclasses.replace(truth, cpu_speed=truth.cpu_speed.again())
+    truth = truth.with_speed(truth.speed(cards=cards).again(), cards=cards)
     await _record(hub, session, truth, actor="hub")
     if hub.settings.measure_every_s:
         ask(hub, session)

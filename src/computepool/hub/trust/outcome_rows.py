@@ -10,6 +10,7 @@ from computepool.core.jobs.lifecycle import AttemptState
 from computepool.core.trust import reputation
 from computepool.hub.db import dialect
 from computepool.hub.db.event_rows import EventRow
+from computepool.hub.db.queries import by_key
 from computepool.hub.db.tables import IS_LIVE, attempts, events, jobs
 from computepool.hub.db.typed_rows import TypedRow
 from computepool.hub.jobs.rows import SHOWN_ACCOUNT
@@ -56,10 +57,7 @@ def verified_at_once(connection: Connection, job_ids: Sequence[str]) -> set[str]
 
 
 def kinds(connection: Connection, job_ids: Sequence[str]) -> dict[str, str]:
-    if not job_ids:
-        return {}
-    matching = dialect.among(connection, jobs.c.id, sorted(set(job_ids)))
-    return {row.id: row.kind for row in connection.execute(select(jobs.c.id, jobs.c.kind).where(matching))}
+    return by_key(connection, jobs.c.kind, key=jobs.c.id, among=sorted(set(job_ids))) if job_ids else {}
 
 
 def held(connection: Connection, node_id: str, *, limit: int) -> list[HeldAttempt]:

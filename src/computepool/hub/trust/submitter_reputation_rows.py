@@ -16,6 +16,7 @@ from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.reputation_tables import submitter_reputations
 from computepool.hub.db.session import Commit, Tx
 from computepool.hub.db.tables import events, nodes
+from computepool.hub.nodes import rows as node_rows
 
 _FIELDS = tuple(field.name for field in fields(SubmitterReputation))
 _COLUMNS = (
@@ -46,7 +47,8 @@ class SubmitterCounts:
         if not runs:
             return
         connection, owners = tx.connection, self._owners
-        _learn(connection, {run.node_id for run in runs} - owners.keys(), owners)
+        if unknown := {run.node_id for run in runs} - owners.keys():
+            owners |= node_rows.owners(connection, sorted(unknown))
         foreign = [run for run in runs if _counts(run, owners)]
         if not foreign:
             return
@@ -60,13 +62,6 @@ class SubmitterCounts:
 @cache
 def _select_known(name: str) -> Select[Any]:
     return select(submitter_reputations).where(dialect.among_ids(name, submitter_reputations.c.account_id))
-
-
-def _learn(connection: Connection, unknown: set[str], owners: dict[str, str]) -> None:
-    if unknown:
-        matching = dialect.among(connection, nodes.c.id, sorted(unknown))
-        rows = connection.execute(select(nodes.c.id, nodes.c.account_id).where(matching))
-        owners.update((row.id, row.account_id) for row in rows)
 
 
 def _counts(run: SubmitterEvent, owners: Mapping[str, str]) -> bool:

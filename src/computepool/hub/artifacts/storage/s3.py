@@ -11,7 +11,7 @@ import hashlib
 import re
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -94,15 +94,14 @@ class S3Blobs:
         )
 
     def claim(self, pool: str) -> None:
-        with _speaking():
-            known = self._get(self._key(_CLAIM))
-            if known is None:
-                self._client.put_object(Bucket=self._bucket, Key=self._key(_CLAIM), Body=pool.encode())
-            elif known.decode(errors="replace") != pool:
-                raise Conflict(
-                    f"s3://{self._bucket}/{self._prefix} keeps the artifacts of another pool; give this one a prefix of "
-                    "its own."
-                )
+        known = self._get(self._key(_CLAIM))
+        if known is None:
+            self.put(self._key(_CLAIM), pool.encode())
+        elif known.decode(errors="replace") != pool:
+            raise Conflict(
+                f"s3://{self._bucket}/{self._prefix} keeps the artifacts of another pool; give this one a prefix of "
+                "its own."
+            )
 
     def _key(self, name: str) -> str:
         return self._prefix + name
@@ -174,27 +173,16 @@ class S3Blobs:
     # places
 
     def size(self, place: str) -> int | None:
-        with _speaking():
-            try:
-                return int(
-                    self._client.head_object(Bucket=self._bucket, Key=self._place_key(place))["ContentLength"]
-                )
-            except ClientError as error:
-                if _is_missing(error):
-                    return None
-                raise
+        found = self._find(self._client.head_object, Key=self._place_key(place))
+        return None if found is None else int(found["ContentLength"])
 
     def read(self, place: str, *, start: int, length: int) -> S3Reading:
         if length == 0:
             return S3Reading(None)
-        with _speaking():
-            try:
-                span = f"bytes={start}-{start + length - 1}"
-                found = self._client.get_object(Bucket=self._bucket, Key=self._place_key(place), Range=span)
-            except ClientError as error:
-                if _is_missing(error):
-                    raise FileNotFoundError(place) from error
-                raise
+        span = f"bytes={start}-{start + length - 1}"
+        found = self._find(self._client.get_object, Key=self._place_key(place), Range=span)
+        if found is None:
+            raise FileNotFoundError(place)
         return S3Reading(found["Body"])
 
     def erase(self, place: str) -> None:
@@ -219,18 +207,23 @@ class S3Blobs:
         for page in pages:
             yield from page.get("Contents", ())
 
+    def _find(self, ask: Callable[..., dict[str, Any]], **of: str) -> dict[str, Any] | None:
+        """None where nothing is there."""
+        with _speaking():
+            try:
+                return ask(Bucket=self._bucket, **of)
+            except ClientError as error:
+                if str(error.response.get("Error", {}).get("Code")) in _MISSING:
+                    return None
+                raise
+
     def _get(self, key: str) -> bytes | None:
-        try:
-            body: bytes = self._client.get_object(Bucket=self._bucket, Key=key)["Body"].read()
-            return body
-        except ClientError as error:
-            if _is_missing(error):
-                return None
-            raise
+        with _speaking():
+            found = self._find(self._client.get_object, Key=key)
+            return None if found is None else bytes(found["Body"].read())
 
     def get_piece(self, key: str) -> bytes:
-        with _speaking():
-            data = self._get(key)
+        data = self._get(key)
         if data is None:
             raise Conflict(
                 "The upload was finished or dropped concurrently; check its state.", field="offset"
@@ -376,10 +369,6 @@ def _end(chain: list[_Piece]) -> int:
 
 def _tag(before: str, name: str) -> str:
     return hashlib.sha256(f"{before}\n{name}".encode()).hexdigest()
-
-
-def _is_missing(error: ClientError) -> bool:
-    return str(error.response.get("Error", {}).get("Code")) in _MISSING
 
 
 @contextmanager

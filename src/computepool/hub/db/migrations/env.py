@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from computepool.hub.db.dashboard_tables import metadata
+from computepool.hub.db.group_tables import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

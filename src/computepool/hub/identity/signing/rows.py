@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, update
 
 from computepool.hub.db import dialect
+from computepool.hub.db.queries import set_where
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import signing_keys
 from computepool.hub.db.typed_rows import TypedRow
@@ -35,16 +36,12 @@ def insert_key(tx: Tx, **columns: str | int | None) -> bool:
 
 def start_key(tx: Tx, kid: str) -> bool:
     """The next one signs from now on. False when it does already: two rotations at once are one."""
-    statement = (
-        update(signing_keys)
-        .where(signing_keys.c.kid == kid, signing_keys.c.starts_at_ms.is_(None))
-        .values(starts_at_ms=tx.now_ms)
-    )
-    return tx.connection.execute(statement).rowcount == 1
+    unused = signing_keys.c.kid == kid, signing_keys.c.starts_at_ms.is_(None)
+    return set_where(tx, signing_keys, *unused, starts_at_ms=tx.now_ms) == 1
 
 
 def end_key(tx: Tx, kid: str, *, at_ms: int) -> None:
-    tx.connection.execute(update(signing_keys).where(signing_keys.c.kid == kid).values(ends_at_ms=at_ms))
+    set_where(tx, signing_keys, signing_keys.c.kid == kid, ends_at_ms=at_ms)
 
 
 def retire_keys(tx: Tx) -> list[str]:

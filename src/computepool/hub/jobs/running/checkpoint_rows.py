@@ -9,6 +9,7 @@ from sqlalchemy import Connection, bindparam, delete, select, update
 
 from computepool.hub.db import dialect
 from computepool.hub.db.group_tables import checkpoints
+from computepool.hub.db.queries import set_where, values
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import IS_QUEUED, artifact_refs, attempts, jobs
 from computepool.hub.db.typed_rows import TypedRow
@@ -73,11 +74,11 @@ def drop(tx: Tx, job_id: str) -> None:
 
 def pin(tx: Tx, job_id: str, node_id: str) -> None:
     """Only that host may go on from it."""
-    tx.connection.execute(update(jobs).where(jobs.c.id == job_id).values(pinned=node_id))
+    set_where(tx, jobs, jobs.c.id == job_id, pinned=node_id)
 
 
 def _mark(tx: Tx, job_id: str, attempt_no: int | None, **changes: Any) -> None:
-    tx.connection.execute(update(jobs).where(jobs.c.id == job_id).values(checkpoint_no=attempt_no, **changes))
+    set_where(tx, jobs, jobs.c.id == job_id, checkpoint_no=attempt_no, **changes)
 
 
 def stranded(connection: Connection, *, before_ms: int, limit: int) -> list[str]:
@@ -88,7 +89,7 @@ def stranded(connection: Connection, *, before_ms: int, limit: int) -> list[str]
         .where(IS_QUEUED, jobs.c.pinned != "", jobs.c.queued_at_ms < before_ms)
         .limit(limit)
     )
-    return list(connection.execute(statement).scalars())
+    return values(connection, statement)
 
 
 def drop_refs(tx: Tx, job_id: str) -> None:
@@ -119,8 +120,7 @@ def drop_uploads(tx: Tx, files: Mapping[str, str], *, node_id: str, until_ms: in
 
 
 def count_failure(tx: Tx, job_id: str) -> None:
-    more = checkpoints.c.failures + 1
-    tx.connection.execute(update(checkpoints).where(checkpoints.c.job_id == job_id).values(failures=more))
+    set_where(tx, checkpoints, checkpoints.c.job_id == job_id, failures=checkpoints.c.failures + 1)
 
 
 _RESUME = (
@@ -142,8 +142,8 @@ def resume(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def note_time(tx: Tx, attempt_id: str, *, checkpoint_ms: int, lane_billed_ms: int) -> None:
-    statement = update(attempts).where(attempts.c.id == attempt_id)
-    tx.connection.execute(statement.values(checkpoint_ms=checkpoint_ms, lane_billed_ms=lane_billed_ms))
+    times = {"checkpoint_ms": checkpoint_ms, "lane_billed_ms": lane_billed_ms}
+    set_where(tx, attempts, attempts.c.id == attempt_id, **times)
 
 
 def links(connection: Connection, job_id: str) -> list[ChainLink]:

@@ -64,7 +64,7 @@ async def receive(hub: Hub, node: NodePrincipal, report: CheckpointReport) -> Ch
         changes = StorageChanges()
         return _receive(tx, snapshot, report, node=node, changes=changes), changes
 
-    return storage_quota.replied(hub, await write(hub, unit, known))
+    return storage_quota.follow_and_reply(hub, await write(hub, unit, known))
 
 
 def _receive(

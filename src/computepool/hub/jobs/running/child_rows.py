@@ -8,6 +8,7 @@ from sqlalchemy import Connection, func, select
 
 from computepool.hub.db import dialect
 from computepool.hub.db.group_tables import child_groups, child_jobs
+from computepool.hub.db.queries import by_key, count, values
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import IS_OPEN, jobs
 from computepool.hub.db.typed_rows import TypedRow
@@ -45,20 +46,17 @@ def used(connection: Connection, root_id: str) -> tuple[int, int]:
         .select_from(child_jobs.join(jobs, jobs.c.id == child_jobs.c.job_id))
         .where(child_jobs.c.root_id == root_id)
     )
-    count, spent = connection.execute(statement).one()
-    return int(count), int(spent)
+    children, spent = connection.execute(statement).one()
+    return int(children), int(spent)
 
 
 def parents(connection: Connection, job_ids: Sequence[str]) -> dict[str, str]:
     """Of those that a job submitted, which one."""
-    listed = dialect.among(connection, child_jobs.c.job_id, job_ids)
-    statement = select(child_jobs.c.job_id, child_jobs.c.parent_id).where(listed)
-    return {row.job_id: row.parent_id for row in connection.execute(statement)}
+    return by_key(connection, child_jobs.c.parent_id, key=child_jobs.c.job_id, among=job_ids)
 
 
 def count_groups(connection: Connection, root_id: str) -> int:
-    statement = select(func.count()).select_from(child_groups).where(child_groups.c.root_id == root_id)
-    return int(connection.execute(statement).scalar_one())
+    return count(connection, child_groups.c.root_id == root_id)
 
 
 def root_of_group(connection: Connection, group_id: str) -> str | None:
@@ -82,9 +80,9 @@ def attached(connection: Connection, parent_ids: Sequence[str]) -> list[str]:
         .where(matching, ~child_jobs.c.detached, IS_OPEN)
         .order_by(child_jobs.c.job_id)
     )
-    return list(connection.execute(statement).scalars())
+    return values(connection, statement)
 
 
 def direct(connection: Connection, job_id: str, *, limit: int) -> list[str]:
     statement = select(child_jobs.c.job_id).where(child_jobs.c.parent_id == job_id)
-    return list(connection.execute(statement.order_by(child_jobs.c.job_id).limit(limit)).scalars())
+    return values(connection, statement.order_by(child_jobs.c.job_id).limit(limit))

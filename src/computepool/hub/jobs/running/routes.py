@@ -8,7 +8,7 @@ from computepool.hub.groups import groups, messages
 from computepool.hub.http.dependencies import HubDep, IdPath, Limit, Node, Seq, WaitMs
 from computepool.hub.http.guard import guarded
 from computepool.hub.http.openapi.problems import refuses
-from computepool.hub.http.rate_limit import take_message, take_submission
+from computepool.hub.http.rate_limit import limits_of
 from computepool.hub.jobs import jobs
 from computepool.hub.jobs.running import children
 from computepool.hub.settlement import cancel
@@ -31,7 +31,7 @@ async def submit_children(
 ) -> SubmitReply:
     """Submit jobs from a running job, within its limits."""
     parent = await children.parent_of(hub, node, attempt_id)
-    take_submission(request, parent.principal.account_id)
+    limits_of(request.app.state).submissions.take(parent.principal.account_id)
     remembered = parent.remembered("jobs", body.seq, await request.body())
     return await submit.submit_children(hub, parent, body, remembered=remembered)
 
@@ -91,5 +91,7 @@ async def receive_message(
     request: Request, attempt_id: IdPath, body: MessageRequest, node: Node, hub: HubDep
 ) -> MessageReply:
     """Send a message from a running job to its group's collector."""
-    take_message(request, f"{node.node_id} {attempt_id}")  # another node cannot use up what this one may send
+    limits_of(request.app.state).messages.take(
+        f"{node.node_id} {attempt_id}"
+    )  # another node cannot use up what this one may send
     return await messages.receive(hub, node, attempt_id, request=body)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import Connection, delete, select
 
 from computepool.hub.db import dialect
-from computepool.hub.db.dashboard_tables import attempt_usage
+from computepool.hub.db.queries import by_key
 from computepool.hub.db.session import Tx
-from computepool.hub.db.tables import attempts
+from computepool.hub.db.tables import attempt_usage, attempts
 
 
 def of_job(connection: Connection, job_id: str) -> dict[str, str]:
@@ -21,9 +21,7 @@ def of_job(connection: Connection, job_id: str) -> dict[str, str]:
 
 
 def of_attempts(connection: Connection, attempt_ids: Iterable[str]) -> dict[str, str]:
-    matching = dialect.among(connection, attempt_usage.c.attempt_id, attempt_ids)
-    statement = select(attempt_usage.c.attempt_id, attempt_usage.c.body).where(matching)
-    return {row.attempt_id: row.body for row in connection.execute(statement)}
+    return by_key(connection, attempt_usage.c.body, key=attempt_usage.c.attempt_id, among=attempt_ids)
 
 
 def put(tx: Tx, rows: Sequence[tuple[str, str, str]]) -> None:

@@ -17,6 +17,7 @@ from computepool.core.money.ledger import Kind
 from computepool.core.money.pricing import Zone
 from computepool.hub.db import dialect
 from computepool.hub.db.money_tables import market_counts, spots, transfers
+from computepool.hub.db.queries import set_where
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import IS_OPEN, accounts, attempts, jobs, nodes
 from computepool.hub.db.typed_rows import TypedRow
@@ -214,11 +215,11 @@ def prune(tx: Tx, *, before: int) -> None:
 
 
 def set_node_floor(tx: Tx, node_id: str, floor: int | None) -> None:
-    tx.connection.execute(nodes.update().where(nodes.c.id == node_id).values(floor=floor))
+    set_where(tx, nodes, nodes.c.id == node_id, floor=floor)
 
 
 def set_account_floor(tx: Tx, account_id: str, floor: int | None) -> None:
-    tx.connection.execute(accounts.update().where(accounts.c.id == account_id).values(floor=floor))
+    set_where(tx, accounts, accounts.c.id == account_id, floor=floor)
 
 
 def account_floor(connection: Connection, account_id: str) -> int | None:

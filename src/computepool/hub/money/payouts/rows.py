@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import ColumnElement, Connection
 
 from computepool.core.money.payouts import DECIDED, PayoutState
 from computepool.hub.db.money_tables import IS_UNDECIDED, payouts
+from computepool.hub.db.queries import count, set_where, there_is
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import accounts
 from computepool.hub.db.typed_rows import TypedRow
@@ -86,52 +87,33 @@ def list_due(connection: Connection, *, now_ms: int, limit: int) -> list[PayoutR
 
 
 def count_undecided(connection: Connection, account_id: str) -> int:
-    statement = (
-        select(func.count())
-        .select_from(payouts)
-        .where(payouts.c.account_id == account_id, payouts.c.state.not_in(_DECIDED))
-    )
-    return int(connection.execute(statement).scalar_one())
+    return count(connection, payouts.c.account_id == account_id, payouts.c.state.not_in(_DECIDED))
 
 
 def was_paid(connection: Connection, account_id: str) -> bool:
     """Whether any payout of this account has ever arrived."""
-    statement = select(payouts.c.id).where(
-        payouts.c.account_id == account_id, payouts.c.state == PayoutState.PAID.value
-    )
-    return connection.execute(statement.limit(1)).first() is not None
+    return there_is(connection, payouts.c.account_id == account_id, payouts.c.state == PayoutState.PAID.value)
 
 
 def ref_taken(connection: Connection, provider_ref: str, *, payout_id: str) -> bool:
     """Whether another payout has this number of the bank."""
-    statement = select(payouts.c.id).where(payouts.c.provider_ref == provider_ref, payouts.c.id != payout_id)
-    return connection.execute(statement).first() is not None
+    return there_is(connection, payouts.c.provider_ref == provider_ref, payouts.c.id != payout_id)
 
 
 def change(tx: Tx, believed: PayoutRow, **columns: Any) -> bool:
     """False when the payout is no longer in the state that was believed."""
-    statement = (
-        update(payouts)
-        .where(payouts.c.id == believed.id, payouts.c.state == believed.state)
-        .values(updated_at_ms=tx.now_ms, **columns)
-    )
-    return tx.connection.execute(statement).rowcount == 1
+    return set_where(tx, payouts, *_as_believed(believed), updated_at_ms=tx.now_ms, **columns) == 1
+
+
+def _as_believed(row: PayoutRow) -> tuple[ColumnElement[bool], ...]:
+    return payouts.c.id == row.id, payouts.c.state == row.state
 
 
 def claim(tx: Tx, believed: PayoutRow, *, until_ms: int) -> bool:
     """Take the next try for oneself. False when another hub, or a person, was faster."""
-    statement = (
-        update(payouts)
-        .where(
-            payouts.c.id == believed.id,
-            payouts.c.state == believed.state,
-            payouts.c.next_try_ms == believed.next_try_ms,
-        )
-        .values(next_try_ms=until_ms, tries=payouts.c.tries + 1)
-    )
-    return tx.connection.execute(statement).rowcount == 1
+    unclaimed = *_as_believed(believed), payouts.c.next_try_ms == believed.next_try_ms
+    return set_where(tx, payouts, *unclaimed, next_try_ms=until_ms, tries=payouts.c.tries + 1) == 1
 
 
 def try_again_at(tx: Tx, believed: PayoutRow, *, next_try_ms: int) -> None:
-    statement = update(payouts).where(payouts.c.id == believed.id, payouts.c.state == believed.state)
-    tx.connection.execute(statement.values(next_try_ms=next_try_ms))
+    set_where(tx, payouts, *_as_believed(believed), next_try_ms=next_try_ms)

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from itertools import groupby
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, or_, select
 
 from computepool.core.jobs.lifecycle import TERMINAL, AttemptState
 from computepool.hub.db.group_tables import checkpoints
 from computepool.hub.db.tables import attempts, jobs
+from computepool.hub.observability.consistency.jobs import finder, ids
 
 _later = attempts.alias("later")
 _TERMINAL = sorted(state.value for state in TERMINAL)
 
 
-def lost_checkpoints(connection: Connection) -> list[str]:
+@finder
+def lost_checkpoints() -> Select[Any]:
     """An unfinished job names the attempt that made its checkpoint, and no other job has one."""
     joined = jobs.outerjoin(checkpoints, checkpoints.c.job_id == jobs.c.id)
     made = exists().where(attempts.c.job_id == jobs.c.id, attempts.c.number == checkpoints.c.attempt_no)
     differs = func.coalesce(checkpoints.c.attempt_no, 0) != func.coalesce(jobs.c.checkpoint_no, 0)
     nowhere = and_(checkpoints.c.job_id.is_not(None), ~made)
     late = and_(checkpoints.c.job_id.is_not(None), jobs.c.state.in_(_TERMINAL))
-    statement = select(jobs.c.id).select_from(joined).where(or_(differs, nowhere, late))
-    return sorted({str(id_) for id_ in connection.execute(statement).scalars()})
+    return select(jobs.c.id).select_from(joined).where(or_(differs, nowhere, late))
 
 
 def was_used() -> ColumnElement[bool]:
@@ -47,8 +49,7 @@ def paid_for_unused_work(connection: Connection) -> list[str]:
     unused = select(attempts.c.id).where(
         attempts.c.charge.is_not(None), attempts.c.state != AttemptState.SUCCEEDED.value, ~used
     )
-    found = {str(id_) for id_ in connection.execute(unused).scalars()}
-    return sorted(found | set(_over_the_limit(connection)))
+    return sorted({*ids(connection, unused), *_over_the_limit(connection)})
 
 
 def _over_the_limit(connection: Connection) -> list[str]:

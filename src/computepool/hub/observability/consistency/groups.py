@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, and_, exists, func, or_, select
+from typing import Any
+
+from sqlalchemy import Connection, Select, and_, exists, func, or_, select
 
 from computepool.hub.db.group_tables import expected_jobs
 from computepool.hub.db.tables import IS_OPEN, groups, jobs, nodes
 from computepool.hub.groups.rows import HAS_JOB, PENDING
+from computepool.hub.observability.consistency.jobs import finder, ids
 
 _open_job = exists().where(jobs.c.group_id == groups.c.id, IS_OPEN).correlate(groups)
 _any_job = exists().where(jobs.c.group_id == groups.c.id).correlate(groups)
@@ -22,26 +25,22 @@ _job_of_key = (
 )
 
 
-def wrongly_complete(connection: Connection) -> list[str]:
+@finder
+def wrongly_complete() -> Select[Any]:
     """Complete while it waits for something, or, though somebody wants to know, not when it waits for nothing."""
     waits = or_(_open_job, _pending_key)
     early = and_(groups.c.completed_at_ms.is_not(None), waits)
     missed = and_(
         groups.c.watched, groups.c.completed_at_ms.is_(None), ~waits, or_(_any_job, groups.c.expected > 0)
     )
-    statement = select(groups.c.id).where(or_(early, missed)).order_by(groups.c.id)
-    return list(connection.execute(statement).scalars())
+    return select(groups.c.id).where(or_(early, missed))
 
 
-def unwatched_jobs(connection: Connection) -> list[str]:
+@finder
+def unwatched_jobs() -> Select[Any]:
     """Nobody would look at the group when they end."""
-    statement = (
-        select(jobs.c.id)
-        .join(groups, groups.c.id == jobs.c.group_id)
-        .where(IS_OPEN, groups.c.watched, ~jobs.c.watched)
-        .order_by(jobs.c.id)
-    )
-    return list(connection.execute(statement).scalars())
+    of_group = select(jobs.c.id).join(groups, groups.c.id == jobs.c.group_id)
+    return of_group.where(IS_OPEN, groups.c.watched, ~jobs.c.watched)
 
 
 def wrong_keys(connection: Connection) -> list[str]:
@@ -55,10 +54,11 @@ def wrong_keys(connection: Connection) -> list[str]:
     wrong = select(groups.c.id).where(groups.c.expected != counted)
     says = expected_jobs.c.state == HAS_JOB
     astray = select(expected_jobs.c.group_id).where(or_(and_(says, ~_job_of_key), and_(~says, _job_of_key)))
-    return sorted({str(found) for found in connection.execute(wrong.union(astray)).scalars()})
+    return sorted({*ids(connection, wrong), *ids(connection, astray)})
 
 
-def strange_homes(connection: Connection) -> list[str]:
+@finder
+def strange_homes() -> Select[Any]:
     """Results go to nobody else's node; and what is to come home is complete and wanted there."""
     own = (
         exists()
@@ -66,7 +66,6 @@ def strange_homes(connection: Connection) -> list[str]:
         .correlate(groups)
     )
     ready = and_(groups.c.return_home, groups.c.completed_at_ms.is_not(None))
-    statement = select(groups.c.id).where(
+    return select(groups.c.id).where(
         or_(and_(groups.c.home.is_not(None), ~own), and_(groups.c.home_state.is_not(None), ~ready))
     )
-    return sorted(connection.execute(statement).scalars())
