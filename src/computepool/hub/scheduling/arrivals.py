@@ -39,7 +39,7 @@ from computepool.protocol.nodes.nodes import NextRequest, Profile
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class NodeDescription:
     """What the node says."""
 
     node_id: str
@@ -61,18 +61,18 @@ class _Stored:
 
 async def arrive(hub: Hub, node: NodePrincipal, request: NextRequest, *, profile: Profile) -> NodeSession:
     mesh_version.check_node(hub, profile)
-    arrival = Arrival(node.node_id, request.boot_id, profile, frozenset(request.holding))
+    arrival = NodeDescription(node.node_id, request.boot_id, profile, frozenset(request.holding))
     return await hub.nodes.arriving.ask(node.node_id, arrival, partial(_take_in, hub))
 
 
-async def _take_in(hub: Hub, arrivals: list[Arrival]) -> list[NodeSession | Exception]:
+async def _take_in(hub: Hub, arrivals: list[NodeDescription]) -> list[NodeSession | Exception]:
     stored = await write(hub, lambda tx, snapshot: _record(tx, snapshot, arrivals))
     digests = {attempt.spec_digest for live in stored.live.values() for attempt in live}
     specs = await hub.jobs.specs.load(digests)
     found: list[NodeSession | Exception] = []
     for arrival in arrivals:
         if arrival.node_id in stored.rows:
-            found.append(_register(hub, arrival, stored, specs))
+            found.append(_register(hub, arrival, stored=stored, specs=specs))
         else:
             found.append(NotFound("This node is not enrolled here."))
     sessions = [session for session in found if isinstance(session, NodeSession)]
@@ -86,7 +86,7 @@ async def _take_in(hub: Hub, arrivals: list[Arrival]) -> list[NodeSession | Exce
 # in the transaction
 
 
-def _record(tx: Tx, snapshot: Snapshot, arrivals: Sequence[Arrival]) -> _Stored:
+def _record(tx: Tx, snapshot: Snapshot, arrivals: Sequence[NodeDescription]) -> _Stored:
     node_ids = sorted(arrival.node_id for arrival in arrivals)
     rows = {row.id: row for row in node_rows.get_nodes(tx.connection, node_ids)}
     enrolled = [arrival for arrival in arrivals if arrival.node_id in rows]
@@ -110,7 +110,7 @@ def _record(tx: Tx, snapshot: Snapshot, arrivals: Sequence[Arrival]) -> _Stored:
     )
 
 
-def _lost(restarted: Sequence[Arrival], live: dict[str, list[LiveAttemptRow]]) -> list[str]:
+def _lost(restarted: Sequence[NodeDescription], live: dict[str, list[LiveAttemptRow]]) -> list[str]:
     """The agent restarted: whatever it held and does not hold now died with it."""
     return sorted(
         attempt.id
@@ -120,7 +120,7 @@ def _lost(restarted: Sequence[Arrival], live: dict[str, list[LiveAttemptRow]]) -
     )
 
 
-def _described(arrival: Arrival) -> dict[str, str]:
+def _described(arrival: NodeDescription) -> dict[str, str]:
     profile = arrival.profile
     return {
         "node": arrival.node_id,
@@ -133,7 +133,9 @@ def _described(arrival: Arrival) -> dict[str, str]:
 # in memory
 
 
-def _register(hub: Hub, arrival: Arrival, stored: _Stored, specs: dict[str, KnownSpec]) -> NodeSession:
+def _register(
+    hub: Hub, arrival: NodeDescription, *, stored: _Stored, specs: dict[str, KnownSpec]
+) -> NodeSession:
     """Nothing is awaited here: a session that does not know what its node runs would have all of it stopped."""
     registry, profile, row = hub.nodes.registry, arrival.profile, stored.rows[arrival.node_id]
     known = registry.get(row.id)
@@ -158,7 +160,7 @@ def _register(hub: Hub, arrival: Arrival, stored: _Stored, specs: dict[str, Know
 
 
 def _adopt(
-    hub: Hub, session: NodeSession, arrival: Arrival, *, stored: _Stored, specs: dict[str, KnownSpec]
+    hub: Hub, session: NodeSession, arrival: NodeDescription, *, stored: _Stored, specs: dict[str, KnownSpec]
 ) -> None:
     """Attempts this node holds by the store's knowledge, from before this hub knew it."""
     owner = stored.rows[session.node_id].account_id

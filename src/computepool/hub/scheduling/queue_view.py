@@ -59,11 +59,11 @@ def _line(hub: Hub, session: NodeSession, shown: list[LiveAttempt], *, jobs: dic
     free = hub.nodes.registry.fleet.free(session.node_id)
     if session.attempts:
         return _row(hub, session, shown, status=status, free=free, jobs=jobs).model_dump_json().encode()
-    said = (session.profile, session.state, status, free)
-    if session.idle_line is None or session.idle_line[0] != said:
+    fields = (session.profile, session.state, status, free)
+    if session.idle_line is None or session.idle_line[0] != fields:
         text = _row(hub, session, [], status=status, free=free, jobs=jobs).model_dump_json().encode()
         head, _, tail = text.rpartition(b'"seen_ms":%d' % session.seen_ms)
-        session.idle_line = said, head, tail
+        session.idle_line = fields, head, tail
     _, head, tail = session.idle_line
     return b'%b"seen_ms":%d%b' % (head, session.seen_ms, tail)
 

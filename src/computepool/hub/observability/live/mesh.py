@@ -190,7 +190,7 @@ def _facts(hub: Hub) -> Iterator[tuple[str, NodeFacts, int]]:
             record = registry.fleet.node_at(registry.fleet.row_of(node_id) or 0)
             status = registry.status(session, now_ms)
             known = lines.get(node_id)
-            facts = _facts_of(session, record, status, None if known is None else known.facts)
+            facts = _facts_of(session, record, status, known=None if known is None else known.facts)
             yield node_id, facts, sum(card.jobs > 0 for card in record.cards)
     for node_id, other in hub.observability.mesh.elsewhere.items():
         if registry.get(node_id) is None:
@@ -198,7 +198,7 @@ def _facts(hub: Hub) -> Iterator[tuple[str, NodeFacts, int]]:
 
 
 def _facts_of(
-    session: NodeSession, record: NodeRecord, status: NodeStatus, known: NodeFacts | None
+    session: NodeSession, record: NodeRecord, status: NodeStatus, *, known: NodeFacts | None
 ) -> NodeFacts:
     """`known`, as long as it is still so: of thousands of nodes hardly any changes in a second."""
     running = sum(attempt.running for attempt in session.attempts.values()) if session.attempts else 0
