@@ -51,7 +51,7 @@ ALL_GATES = Requirements(
     properties=frozenset({("os", "debian")}),
     exclude_nodes=frozenset({"node-7"}),
     mesh_version="1",
-    python="3.11",
+    pythons=frozenset({"3.11"}),
     isolation=Level.NAMESPACE,
 )
 #: What the plain loop knows.

@@ -10,7 +10,9 @@ from typing import Any
 
 from bench.table import Figure
 
-MODULES = ("allocation", "heartbeats", "hub_cost", "throughput", "groups", "artifacts", "money", "sandboxes")
+MODULES = ("allocation", "nodes", "hub_cost", "throughput", "groups", "artifacts", "money", "sandboxes")
+#: Those that take minutes: measured only where they are asked for.
+LONG_MODULES = ("growth",)
 
 #: What the modules measure when they are run from here. Functions as many as the peers' calls: a longer run would
 #: hide more of what it costs to begin and to end.
@@ -18,8 +20,9 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
     "full": {"throughput": {"FUNCTIONS": 5_000}},
     "quick": {
         "allocation": {"SIZES": (500, 5_000)},
-        "heartbeats": {"NODES": 200, "MEASURE_S": 2.0},
         "hub_cost": {"JOBS": 2_000, "ROUNDS": 1},
+        "nodes": {"SIZES": (100, 300), "LISTED": 300, "LISTINGS": 3, "MEASURE_S": 3.0, "INTERVAL_S": 1.0},
+        "growth": {"FINISHED": (500, 5_000), "QUEUED": 2_000, "FUNCTIONS": 500},
         "throughput": {"FUNCTIONS": 500, "COMMANDS": 100, "BOXED_COMMANDS": 50, "SINGLES": 20},
         "groups": {"ITEMS": 2_000, "SINGLES": 500, "ROUNDS": 1},
         "artifacts": {"MEGABYTES": 256, "ROUNDS": 1},
@@ -29,8 +32,9 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
     # For the tests: everything is run, nothing is measured.
     "tiny": {
         "allocation": {"SIZES": (50,)},
-        "heartbeats": {"NODES": 4, "INTERVAL_S": 0.2, "MEASURE_S": 0.5},
         "hub_cost": {"JOBS": 40, "WARM": 20, "ROUNDS": 1},
+        "nodes": {"SIZES": (4, 8), "LISTED": 8, "LISTINGS": 1, "MEASURE_S": 0.5, "INTERVAL_S": 0.2},
+        "growth": {"FINISHED": (20, 60), "QUEUED": 10, "FUNCTIONS": 20},
         "throughput": {"FUNCTIONS": 20, "COMMANDS": 5, "BOXED_COMMANDS": 2, "SINGLES": 2},
         "groups": {"ITEMS": 200, "SINGLES": 20, "ROUNDS": 1},
         "artifacts": {"MEGABYTES": 8, "ROUNDS": 1},

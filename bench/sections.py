@@ -23,8 +23,9 @@ T = TypeVar("T")
 
 LIMITS_S = {
     "allocation": 150.0,
-    "heartbeats": 90.0,
     "hub_cost": 100.0,
+    "nodes": 300.0,
+    "growth": 1_500.0,
     "throughput": 100.0,
     "groups": 60.0,
     "artifacts": 90.0,

@@ -9,18 +9,22 @@ import time
 from bench.processes import agent_process, cpu_s, hub_process
 from bench.table import Figure
 from computepool.sdk import Pool, connect
+from computepool.testing.postgres import PostgresServer, PostgresUnavailable, postgres_bin
 
 FUNCTIONS = 10_000
 COMMANDS = 1_500
 BOXED_COMMANDS = 600
 SINGLES = 100
+FUNCTIONS_NAME = "no-op functions, durable, end to end"
 
 
 def noop(_number: int) -> None:
     return None
 
 
-def _functions(pool: Pool, hub_pid: int, agent_pid: int) -> list[Figure]:
+def _functions(
+    pool: Pool, hub_pid: int, agent_pid: int, *, name: str = FUNCTIONS_NAME, target: float = 2_000
+) -> list[Figure]:
     list(pool.map(noop, range(500), progress=False, chunksize=1))
     before = cpu_s(hub_pid), cpu_s(agent_pid), time.process_time()
     began = time.perf_counter()
@@ -34,10 +38,10 @@ def _functions(pool: Pool, hub_pid: int, agent_pid: int) -> list[Figure]:
     )
     return [
         Figure(
-            "no-op functions, durable, end to end",
+            name,
             FUNCTIONS / took,
             "/s",
-            target=2_000,
+            target=target,
             note=f"CPU µs each: {each}",
         )
     ]
@@ -73,7 +77,7 @@ def _commands(pool: Pool, count: int, name: str, *, target: float) -> list[Figur
 
 
 def run() -> list[Figure]:
-    return [*_boxed(), *_plain()]
+    return [*_boxed(), *_plain(), *_postgres()]
 
 
 def _boxed() -> list[Figure]:
@@ -96,6 +100,22 @@ def _plain() -> list[Figure]:
         connect(hub.url, hub.first.admin_key) as pool,
     ):
         return _commands(pool, COMMANDS, "commands (/bin/true) as plain processes, durable", target=600)
+
+
+def _postgres() -> list[Figure]:
+    """Nothing where PostgreSQL is not installed."""
+    try:
+        postgres_bin()
+    except PostgresUnavailable:
+        return []
+    with (
+        PostgresServer(durable=True) as server,
+        hub_process(log_level="warning", database_url=server.fresh_database()) as hub,
+        agent_process(hub) as agent,
+        connect(hub.url, hub.first.admin_key) as pool,
+    ):
+        name = "no-op functions, durable on PostgreSQL"
+        return _functions(pool, hub.pid, agent, name=name, target=1_500)
 
 
 if __name__ == "__main__":

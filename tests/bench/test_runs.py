@@ -12,18 +12,18 @@ import pytest
 from bench import processes
 from bench.children import ROOT, result_of
 from bench.comparison import QUESTIONS
-from bench.ours import MODULES, SIZES, measure
+from bench.ours import LONG_MODULES, MODULES, SIZES, measure
 from bench.table import Figure
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 
 #: Those that start no agent; hubs and agents of the others are forked, which is quicker.
-APART = ("allocation", "heartbeats")
+APART = ("allocation", "nodes")
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", [name for name in MODULES if name not in APART])
+@pytest.mark.parametrize("name", [name for name in (*MODULES, *LONG_MODULES) if name not in APART])
 def test_our_figures(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "FRESH", False)
     for constant, value in SIZES["tiny"][name].items():

@@ -45,6 +45,8 @@ _RESULTS = re.compile(rf"{_API}/groups/([\w-]{{1,64}})/results", re.ASCII)
 _BOUNDS = {"after": (0, SEQ_MAX), "limit": (1, PAGE_MAX), "wait_ms": (0, WAIT_MAX_MS)}
 _KEY = re.compile(rb"[\x20-\x7e]{0,%d}" % KEY_MAX)
 
+#: Polls up to this length are remembered.
+_WORD_MAX = 512
 _ANSWER = "computepool.answer"
 Message = TypeVar("Message", NextRequest, CompleteRequest)
 Handler = Callable[[Scope, Receive], Awaitable[bytes]]
@@ -154,9 +156,19 @@ class HotRoutes(FastAPI):
 
     async def _next(self, scope: Scope, receive: Receive) -> bytes:
         node = await self._node(scope)
-        request = _parse(NextRequest, await self._body(scope, receive, node))
+        request = self._poll_of(node, await self._body(scope, receive, node))
         reply = await node_routes.poll(self.state, node, request, address=seen_from(scope))
         return reply.model_dump_json(exclude_defaults=True).encode()
+
+    def _poll_of(self, node: NodePrincipal, body: bytes) -> NextRequest:
+        session = self.state.hub.nodes.registry.get(node.node_id)
+        if session is not None and session.request is not None and session.word == body:
+            known: NextRequest = session.request
+            return known
+        request = _parse(NextRequest, body)
+        if session is not None and len(body) <= _WORD_MAX and request.profile is None:
+            session.word, session.request = body, request
+        return request
 
     async def _complete(self, scope: Scope, receive: Receive) -> bytes:
         node = await self._node(scope)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import resource
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ T = TypeVar("T")
 ADMIN = "admin"
 _START_FAILED = 3  #: what uvicorn's own command says
 _SERVING_MS = 30_000
+#: The garbage collector's: new objects, and how many looks at the young ones come before one at the older ones.
+_YOUNG, _MIDDLE, _OLD = 700, 10, 1_000
 _LOCAL_KEY_NAME = "pool up"
 _ROLES = ("admin", "submitter", "provider")
 
@@ -44,6 +47,7 @@ _ROLES = ("admin", "submitter", "provider")
 def serve(settings: Settings) -> None:
     """Blocks until the process is told to stop."""
     plain_log.configure(settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    _allow_connections()
     # Refused here, with a sentence, rather than inside the server's start-up.
     HubLock(settings.url).release()
     _check_blobs(settings)
@@ -66,9 +70,17 @@ def serve(settings: Settings) -> None:
     # The program itself is 190 000 objects that stay; looking through them stopped every request for a tenth of a second.
     gc.collect()
     gc.freeze()
+    # And so would every look at all that parked polls and sessions hold, ten times a minute with 10 000 nodes.
+    gc.set_threshold(_YOUNG, _MIDDLE, _OLD)
     server.run()
     if not server.started:
         raise SystemExit(_START_FAILED)
+
+
+def _allow_connections() -> None:
+    """As many as the system lets this process have: its usual limit of a thousand files would be a thousand nodes."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _check_blobs(settings: Settings) -> None:

@@ -196,7 +196,7 @@ class Settings(BaseSettings):
     groups_max: int = Field(default=1_000_000, ge=1)  #: per account
     result_page_bytes: int = 8 * 1024 * 1024  #: a page of results ends here, whatever its limit
     wait_max_s: float = 60
-    registrations_per_s: float = 200
+    registrations_per_s: float = 500
     #: Of one node: to come, to stop and to change its key. Each is an event, and learning what a node holds takes time.
     arrivals_per_s: float = Field(default=0.1, gt=0)
     arrivals_burst: int = Field(default=60, gt=0)

@@ -248,7 +248,7 @@ async def test_a_profile_and_health_are_replaced(store: Store, clock: FakeClock)
     clock.advance(3)
 
     def unit(tx: Tx) -> None:
-        node_rows.set_profile(tx, node_id=node_id, name="new", profile="{}", boot_id="b2")
+        node_rows.set_profiles(tx, [{"node": node_id, "called": "new", "said": "{}", "boot": "b2"}])
         node_rows.set_health(tx, node_id=node_id, consecutive_faults=3, cool_off_until_ms=99)
 
     await store.write(unit)

@@ -161,7 +161,8 @@ async def test_what_a_node_holds_can_be_granted_once_more(store: Store) -> None:
     await store.write(
         lambda tx: attempt_rows.end_attempt(tx, ids[1], state=AttemptState.EXPIRED, reason=Reason.LEASE_LOST)
     )
-    rows = await store.read(lambda connection: attempt_rows.live_attempts(connection, node_id=node_id))
+    held = await store.read(lambda connection: attempt_rows.live_attempts(connection, [node_id]))
+    rows = held[node_id]
     assert [row.id for row in rows] == [ids[0], ids[2]]
     assert all(row.spec_digest and row.shown_account for row in rows)
     of_job = await store.read(

@@ -34,7 +34,7 @@ READS: dict[str, tuple[Callable[[Connection], Any], str]] = {
     "queued by id": (lambda c: job_rows.get_queued(c, MANY), "sqlite_autoindex_jobs_1"),
     "waited too long": (lambda c: job_rows.overdue_jobs(c, now_ms=5, limit=9), "ix_jobs_ttl"),
     "leases run out": (lambda c: attempt_rows.overdue_attempts(c, now_ms=5, limit=9), "ix_attempts_lease"),
-    "held by a node": (lambda c: attempt_rows.live_attempts(c, node_id="n"), "ix_attempts_live"),
+    "held by a node": (lambda c: attempt_rows.live_attempts(c, ["n"]), "ix_attempts_live"),
     "attempts of a job": (lambda c: attempt_rows.live_attempts_of_job(c, "j"), "sqlite_autoindex_attempts_2"),
     "states": (job_rows.count_states, "ix_jobs_open"),
     "open of an account": (lambda c: job_rows.count_open(c, "a"), "ix_jobs_"),

@@ -10,7 +10,7 @@ import pytest
 
 from computepool.core.placement.rules import Demand, Rules
 from computepool.hub.nodes import nodes
-from computepool.hub.scheduling import node_poll
+from computepool.hub.scheduling import arrivals
 from computepool.protocol.jobs.jobs import Needs, requirements_of
 from computepool.protocol.nodes.rules import NO_RULES, NodeRules, rules_digest
 from computepool.testing.hub import HubDouble, running_hub
@@ -204,7 +204,7 @@ async def test_rules_outlive_the_hubs_memory_and_reach_other_hubs(hub: HubDouble
     assert fleet.rulebook.ruled == 1
     session = hub.hub.nodes.registry.get(node.node_id)
     assert session is not None
-    await node_poll.refresh(hub.hub, session)
+    await arrivals.refresh(hub.hub, [session])
     assert await starts(hub, node) == []
 
 

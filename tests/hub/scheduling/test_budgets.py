@@ -19,6 +19,10 @@ from tests.hub.submitting import job, submit
 #: Statements that the writer runs for a submission, for a lease and for a batch of reports, however many jobs they are of;
 #: with those that begin and end the transaction.
 SUBMIT, LEASE, SETTLE = 14, 6, 17
+#: Statements that nodes which come together cost the writer and the readers, however many they are.
+ARRIVE, ARRIVE_READS = 9, 6
+#: Those that come while the first is taken in go together; one more round for those that come in between.
+ROUNDS = 3
 #: Statements that a page of results costs the readers.
 RESULTS = 4
 #: Bytes of a grant and of a report, for each job of a batch.
@@ -131,3 +135,21 @@ async def test_bytes_on_the_wire(quiet: HubDouble) -> None:
         await _report_all(node)
     assert (granted[1] - granted[0]) / 3 <= GRANT_BYTES
     assert (reported[1] - reported[0]) / 3 <= REPORT_BYTES
+
+
+async def test_nodes_that_come_at_once_share_their_statements(quiet: HubDouble) -> None:
+    nodes = [await quiet.node() for _ in range(20)]
+    for node in nodes:
+        node.restart()
+    quiet.hub.identity.authenticator.forget()
+    with Statements(quiet).at_most(written=ROUNDS * ARRIVE, read=ROUNDS * ARRIVE_READS):
+        await asyncio.gather(*(node.poll(wait_ms=0) for node in nodes))
+    assert len({node.node_id for node in nodes}) == len(quiet.hub.nodes.registry) == 20
+
+
+async def test_a_poll_asks_the_store_for_nothing(quiet: HubDouble) -> None:
+    node = await quiet.node()
+    await node.poll(wait_ms=0)
+    with Statements(quiet).at_most(written=0, read=0):
+        for _ in range(3):
+            await node.poll(wait_ms=0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from typing import Any
 
 from computepool.testing.hub import HubDouble
@@ -106,3 +108,47 @@ async def test_nonsense_from_a_node_is_refused(hub: HubDouble) -> None:
     ):
         answer = await node.client.post("/heartbeat", json={"boot_id": node.boot_id, "running": [running]})
         assert answer.status_code == 422
+
+
+async def test_an_idle_nodes_row_follows_what_it_says(hub: HubDouble) -> None:
+    node = await hub.node(name='50 % "seen_ms":1', tags=["a"])
+
+    async def row() -> Any:
+        [found] = (await hub.admin.get("/queue")).json()["nodes"]
+        return found
+
+    first = await row()
+    assert (first["name"], first["status"], first["tags"]) == ('50 % "seen_ms":1', "ready", ["a"])
+    session = hub.hub.nodes.registry.get(node.node_id)
+    assert session is not None
+    session.seen_ms += 1
+    assert await row() == first | {"seen_ms": session.seen_ms}
+    await hub.admin.post(f"/nodes/{node.node_id}/state", json={"state": "paused"})
+    assert (await row())["status"] == "paused"
+
+
+async def test_long_lists_let_polls_pass(hub: HubDouble) -> None:
+    node = await hub.node()
+    registry, count = hub.hub.nodes.registry, 1_000
+    first = registry.get(node.node_id)
+    assert first is not None
+    for number in range(count):
+        profile = replace(first.profile, node_id=f"n{number}")
+        now_ms = hub.hub.now_ms()
+        registry.on_node_seen(
+            profile, boot_id="b", state=first.state, cool_off_until_ms=0, now_ms=now_ms
+        ).polls = 1
+    passed = 0
+
+    async def passing() -> None:
+        nonlocal passed
+        while True:
+            await asyncio.sleep(0)
+            passed += 1
+
+    other = asyncio.create_task(passing())
+    for path, at_once in (("/queue", 50), ("/mesh/nodes", 250)):
+        passed = 0
+        assert len((await hub.admin.get(path)).json()["nodes"]) == count + 1
+        assert passed >= count // at_once
+    other.cancel()

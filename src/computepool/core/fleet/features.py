@@ -17,8 +17,9 @@ Mask = NDArray[np.bool_]
 #: Rows to look at: an index array, or a slice when it is the whole table.
 Rows = slice | NDArray[np.intp]
 
-_WORD_BITS = 64
-#: 16 words of 64 bits are 128 bytes a node: 13 MB at 100 000 nodes.
+#: Narrow words: what is asked about reads one of them for every node.
+_WORD_BITS = 8
+#: 128 words of 8 bits are 128 bytes a node: 13 MB at 100 000 nodes.
 BITS_MAX = 1_024
 
 
@@ -27,13 +28,13 @@ class Features:
 
     def __init__(self, rows: int) -> None:
         self._size = rows
-        self._words: list[NDArray[np.uint64]] = []
+        self._words: list[NDArray[np.uint8]] = []
         self._bits: dict[Feature, int] = {}
         self._holders: dict[Feature, set[int]] = {}
         self._free_bits: list[int] = list(range(BITS_MAX - 1, -1, -1))
 
     def grow(self, rows: int) -> None:
-        self._words = [np.append(word, np.zeros(rows - word.size, np.uint64)) for word in self._words]
+        self._words = [np.append(word, np.zeros(rows - word.size, np.uint8)) for word in self._words]
         self._size = rows
 
     def add(self, row: int, features: Iterable[Feature]) -> None:
@@ -43,14 +44,14 @@ class Features:
                 self._bits[feature] = self._free_bits.pop()
             holders.add(row)
             if (bit := self._bits.get(feature)) is not None:
-                self._word(bit)[row] |= np.uint64(1 << bit % _WORD_BITS)
+                self._word(bit)[row] |= np.uint8(1 << bit % _WORD_BITS)
 
     def discard(self, row: int, features: Iterable[Feature]) -> None:
         for feature in features:
             holders = self._holders[feature]
             holders.discard(row)
             if (bit := self._bits.get(feature)) is not None:
-                self._word(bit)[row] &= ~np.uint64(1 << bit % _WORD_BITS)
+                self._word(bit)[row] &= ~np.uint8(1 << bit % _WORD_BITS)
             if not holders:
                 del self._holders[feature]
                 if feature in self._bits:
@@ -59,7 +60,7 @@ class Features:
     def has(self, feature: Feature, rows: Rows) -> Mask:
         bit = self._bits.get(feature)
         if bit is not None:
-            mask: Mask = (self._word(bit)[rows] & np.uint64(1 << bit % _WORD_BITS)) != 0
+            mask: Mask = (self._word(bit)[rows] & np.uint8(1 << bit % _WORD_BITS)) != 0
             return mask
         lookup = np.zeros(self._size, np.bool_)
         lookup[list(self._holders.get(feature, ()))] = True
@@ -73,9 +74,9 @@ class Features:
         """Which rows have not one of them; None if nothing was asked for."""
         return all_of(~self.has(feature, rows) for feature in features)
 
-    def _word(self, bit: int) -> NDArray[np.uint64]:
+    def _word(self, bit: int) -> NDArray[np.uint8]:
         while len(self._words) <= bit // _WORD_BITS:
-            self._words.append(np.zeros(self._size, np.uint64))
+            self._words.append(np.zeros(self._size, np.uint8))
         return self._words[bit // _WORD_BITS]
 
 

@@ -175,9 +175,8 @@ class Fleet:
         node = self._nodes.get(node_id)
         if node is None or node.cap == cap:
             return
-        self.owners.leave(self._owner(node), node)
+        self.owners.change_cap(self._owner(node), node.cap, cap)
         node.cap = cap
-        self.owners.join(self._owner(node), node)
         self.supply += 1
 
     def _owner(self, node: NodeRecord) -> int:

@@ -5,6 +5,8 @@ Columns by the owner's number, as the nodes' rows name it. Soft state like the f
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,17 +23,17 @@ class Owners:
         self.held = np.zeros(_ROWS_MIN, np.int64)  #: microcredits: what the jobs of others may cost
         self.caps = np.full(_ROWS_MIN, UNBOUND, np.int64)  #: how much that may be
         self.capped = 0  #: nodes with a bound
-        self._caps: dict[int, dict[str, int]] = {}
+        self._caps: dict[int, Counter[int]] = {}  #: how many nodes of an owner have each bound
 
     def join(self, owner: int, node: NodeRecord) -> None:
         """A node with all that it holds."""
         self._grow(owner)
         self.add(owner, jobs=node.strangers if node.is_newcomer else 0, value=node.value)
-        self._set_cap(owner, node.profile.node_id, node.cap)
+        self.change_cap(owner, None, node.cap)
 
     def leave(self, owner: int, node: NodeRecord) -> None:
         self.add(owner, jobs=-node.strangers if node.is_newcomer else 0, value=-node.value)
-        self._set_cap(owner, node.profile.node_id, None)
+        self.change_cap(owner, node.cap, None)
 
     def add(self, owner: int, *, jobs: int, value: int) -> None:
         self.busy[owner] += jobs
@@ -41,13 +43,22 @@ class Owners:
         """One job may be worth more than the bound, if it is the only one: where it goes is decided before (gates.py)."""
         return not value or not self.held[owner] or self.held[owner] + value <= self.caps[owner]
 
-    def _set_cap(self, owner: int, node_id: str, cap: int | None) -> None:
-        """An owner is trusted as far as the best of its nodes."""
-        known = self._caps.setdefault(owner, {})
-        self.capped += (cap is not None) - (known.pop(node_id, None) is not None)
-        if cap is not None:
-            known[node_id] = cap
-        self.caps[owner] = max(known.values(), default=UNBOUND)
+    def change_cap(self, owner: int, before: int | None, after: int | None) -> None:
+        """A node's bound. An owner is trusted as far as the best of its nodes; all are compared only where that one falls."""
+        self._grow(owner)
+        self.capped += (after is not None) - (before is not None)
+        known = self._caps.setdefault(owner, Counter())
+        if after is not None:
+            first = not known
+            known[after] += 1
+            if first or after > self.caps[owner]:
+                self.caps[owner] = after
+        if before is not None:
+            known[before] -= 1
+            if not known[before]:
+                del known[before]
+                if before == self.caps[owner]:
+                    self.caps[owner] = max(known, default=UNBOUND)
         if not known:
             del self._caps[owner]
 

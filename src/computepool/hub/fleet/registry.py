@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from computepool.core.fleet.fleet import Fleet
-from computepool.core.fleet.node_record import Reservation
+from computepool.core.fleet.node_record import Free, Reservation
 from computepool.core.fleet.node_status import Contact, NodeStatus, node_status, rest_reason
 from computepool.core.jobs.leases import LeaseRules
 from computepool.core.placement.gates import meets_floor
 from computepool.core.places import NOWHERE, Place
 from computepool.core.resources import NodeProfile, NodeState, Shape
 from computepool.core.trust.hardware import UNKNOWN, Truth
-from computepool.protocol.nodes.nodes import Grant, RunningAttempt
+from computepool.protocol.nodes.nodes import Grant, NextRequest, RunningAttempt
 from computepool.protocol.nodes.rules import NO_RULES
 
 
@@ -70,6 +70,10 @@ class NodeSession:
     cancel: set[str] = field(default_factory=set)
     polls: int = 0  #: that it began; only the last one's connection is there still
     waiter: asyncio.Future[None] | None = None
+    word: bytes = (
+        b""  #: its last poll as it was sent, and as it was read: an idle node says the same again and again
+    )
+    request: NextRequest | None = None
     rules: str = NO_RULES  #: its owner's, as JSON
     rules_digest: str = ""
     claimed: tuple[str, ...] = ()  #: tiers of its cards by its own word; the profile has those in force
@@ -81,6 +85,8 @@ class NodeSession:
     result_deliveries: list[str] = field(default_factory=list)
     home_due: bool = False  #: what the store says of these may have changed
     place: Place = NOWHERE  #: on the map
+    #: In the view of the queue while it holds nothing: what it says, and the text around when it last spoke.
+    idle_line: tuple[tuple[NodeProfile, NodeState, NodeStatus, Free], bytes, bytes] | None = None
 
     @property
     def node_id(self) -> str:
@@ -97,6 +103,7 @@ class Registry:
         self.fleet = Fleet()
         self.lane_numbers = count(1)  #: none is used twice: a lane's attempts are paid for its time together
         self._sessions: dict[str, NodeSession] = {}
+        self.interval_ms = rules.interval_ms(0)  #: how long a poll is parked; every poll asks several times
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -110,9 +117,8 @@ class Registry:
         since_ms = now_ms - self.rules.suspect_after_ms(self.interval_ms)
         return sum(session.seen_ms >= since_ms for session in self._sessions.values())
 
-    @property
-    def interval_ms(self) -> int:
-        return self.rules.interval_ms(len(self._sessions))
+    def _count_changed(self) -> None:
+        self.interval_ms = self.rules.interval_ms(len(self._sessions))
 
     @property
     def lease_ms(self) -> int:
@@ -135,6 +141,7 @@ class Registry:
                 claims=state is not NodeState.ACTIVE,
             )
             self._sessions[profile.node_id] = session
+            self._count_changed()
         session.profile, session.boot_id, session.state, session.seen_ms = profile, boot_id, state, now_ms
         session.cool_off_until_ms = cool_off_until_ms
         self.fleet.upsert(profile)
@@ -185,6 +192,7 @@ class Registry:
     def on_node_lost(self, node_id: str) -> NodeSession | None:
         session = self._sessions.pop(node_id, None)
         if session is not None:
+            self._count_changed()
             self.fleet.remove(node_id)
             session.wake()
         return session

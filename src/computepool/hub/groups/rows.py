@@ -413,6 +413,18 @@ def coming_home(connection: Connection, *, node_id: str, limit: int) -> list[str
     return [group_id for (group_id,) in _COMING_HOME.rows(connection, node=node_id, most=limit)]
 
 
+def with_groups_to_fetch(connection: Connection, node_ids: Sequence[str]) -> list[str]:
+    """Those of these nodes for which a group waits."""
+    return [node_id for (node_id,) in _EXPECTED.rows(connection, **dialect.ids(connection, node_ids))]
+
+
+def _expected(connection: Connection) -> Select[Any]:
+    waiting = select(groups.c.id).where(IS_COMING_HOME, groups.c.home == nodes.c.id)
+    matching = dialect.among_ids(connection.dialect.name, nodes.c.id)
+    return select(nodes.c.id).where(matching, waiting.exists())
+
+
+_EXPECTED = Prepared(_expected)
 _COMING_HOME = Prepared(
     select(groups.c.id)
     .where(IS_COMING_HOME, groups.c.home == bindparam("node"))

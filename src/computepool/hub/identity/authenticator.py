@@ -14,6 +14,8 @@ from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.identity.signing.secrets import Secrets, parse_key
 from computepool.hub.nodes import rows as node_rows
+from computepool.hub.nodes.rows import NodeKeysRow
+from computepool.hub.together import Together
 from computepool.protocol.tokens import node_token_subject, public_key, signed_by, verify_node_token
 
 HUB_AUDIENCE = "computepool"
@@ -40,6 +42,7 @@ class Authenticator:
         self._store, self._clock, self._secrets = store, clock, secrets
         self._known: dict[str, _Known] = {}
         self._used: dict[str, int] = {}
+        self._looked_up: Together[str, NodeKeysRow] = Together()
         self._forgotten = 0  #: how often; what was looked up before the newest is not remembered after it
 
     def forget(self) -> None:
@@ -98,11 +101,7 @@ class Authenticator:
         if not _ID.fullmatch(node_id):
             raise Unauthenticated("The node token's subject is not a node's id.")
         forgotten = self._forgotten
-        row = await self._store.read(lambda connection: node_rows.get_node(connection, node_id))
-        if row is None:
-            raise Unauthenticated(
-                "This node is not enrolled here; enrol it with a code from `pool node code`."
-            )
+        row = await self._looked_up.ask(node_id, node_id, self._look_up)
         now_ms = self._clock.now_ms()
         key_until_ms = row.previous_key_until_ms or 0
         previous = row.previous_key if key_until_ms > now_ms else None
@@ -115,6 +114,12 @@ class Authenticator:
         until_ms = expires_s * 1000 if previous is None else min(expires_s * 1000, key_until_ms)
         self._remember(token, _Known(principal, until_ms), forgotten)
         return principal
+
+    async def _look_up(self, node_ids: list[str]) -> list[NodeKeysRow | Exception]:
+        """After a restart of the hub all nodes come at once."""
+        rows = await self._store.read(lambda connection: node_rows.get_keys(connection, node_ids))
+        unknown = "This node is not enrolled here; enrol it with a code from `pool node code`."
+        return [rows.get(node_id) or Unauthenticated(unknown) for node_id in node_ids]
 
     def _remember(self, credential: str, known: _Known, forgotten: int) -> None:
         if forgotten != self._forgotten:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, bindparam, delete, or_, select, update
+from sqlalchemy import BigInteger, ColumnElement, Connection, bindparam, delete, or_, select, update
 
 from computepool.hub.db import dialect
 from computepool.hub.db.compiled_statements import Prepared
@@ -180,30 +180,48 @@ def insert_code(
 
 def use_code(tx: Tx, *, code_hash: str, purpose: str) -> str | None:
     """The account the code stands for, once: a second use, a late use and a foreign purpose all give None."""
-    once = codes.c.purpose == purpose, codes.c.used_at_ms.is_(None)
-    return _use(tx, codes.c.hash == code_hash, *once)
+    return _used(_USE_CODE, tx, code_hash=code_hash, purpose=purpose)
 
 
-def use_join_code(tx: Tx, *, code_hash: str) -> str | None:
-    """The account the code stands for, as often as it is good for: each use is counted by the write that checks."""
-    return _use(tx, codes.c.hash == code_hash, *_JOINING, uses=codes.c.uses + 1)
+def use_join_code(tx: Tx, *, code_hash: str, purpose: str) -> str | None:
+    """The same for a code of several uses: each is counted by the write that checks."""
+    return _used(_USE_JOIN_CODE, tx, code_hash=code_hash, purpose=purpose)
 
 
-#: Codes that several nodes join with, and that are not used up.
-_JOINING = (codes.c.purpose == "join", codes.c.uses < codes.c.uses_max)
+def _used(statement: Prepared, tx: Tx, *, code_hash: str, purpose: str) -> str | None:
+    owner = statement.first(tx.connection, code=code_hash, meant=purpose, now=tx.now_ms)
+    return None if owner is None else owner[0]
 
 
-def _use(tx: Tx, *which: ColumnElement[bool], **counted: ColumnElement[int]) -> str | None:
-    used = update(codes).where(*which, codes.c.expires_at_ms > tx.now_ms)
-    used = used.values(used_at_ms=tx.now_ms, **counted).returning(codes.c.account_id)
-    return tx.connection.execute(used).scalar()
+def _use(*which: ColumnElement[bool], **counted: ColumnElement[int]) -> Prepared:
+    now = bindparam("now", type_=BigInteger)
+    named = codes.c.hash == bindparam("code"), codes.c.purpose == bindparam("meant")
+    used = update(codes).where(*named, *which, codes.c.expires_at_ms > now)
+    return Prepared(used.values(used_at_ms=now, **counted).returning(codes.c.account_id))
+
+
+_USE_CODE = _use(codes.c.used_at_ms.is_(None))
+_IS_LEFT = codes.c.uses < codes.c.uses_max
+_USE_JOIN_CODE = _use(_IS_LEFT, uses=codes.c.uses + 1)
+
+
+def get_code(connection: Connection, code_hash: str) -> CodeRow | None:
+    return CodeRow.one(_CODE.first(connection, code=code_hash))
+
+
+_CODE = Prepared(CodeRow.select().where(codes.c.hash == bindparam("code")))
 
 
 def list_join_codes(connection: Connection, *, account_id: str, now_ms: int) -> list[CodeRow]:
     """Those that still work, the newest last."""
     statement = (
         CodeRow.select()
-        .where(codes.c.account_id == account_id, *_JOINING, codes.c.expires_at_ms > now_ms)
+        .where(
+            codes.c.account_id == account_id,
+            codes.c.purpose == "join",
+            _IS_LEFT,
+            codes.c.expires_at_ms > now_ms,
+        )
         .order_by(codes.c.expires_at_ms, codes.c.hash)
     )
     return CodeRow.all(connection.execute(statement))

@@ -171,17 +171,21 @@ def _lock_attempts(connection: Connection) -> Select[Any]:
 _LOCK = Prepared(_lock_attempts)
 
 
-def live_attempts(connection: Connection, *, node_id: str) -> list[LiveAttemptRow]:
-    """What this node holds by the store's knowledge."""
-    return LiveAttemptRow.all(_LIVE_OF_NODE.rows(connection, node=node_id))
+def live_attempts(connection: Connection, node_ids: Sequence[str]) -> dict[str, list[LiveAttemptRow]]:
+    """What these nodes hold by the store's knowledge."""
+    found: dict[str, list[LiveAttemptRow]] = {}
+    for row in LiveAttemptRow.all(_LIVE_OF_NODES.rows(connection, **dialect.ids(connection, node_ids))):
+        found.setdefault(row.node_id, []).append(row)
+    return found
 
 
-_LIVE_OF_NODE = Prepared(
-    LiveAttemptRow.select()
-    .join(jobs, jobs.c.id == attempts.c.job_id)
-    .where(attempts.c.node_id == bindparam("node"), IS_LIVE)
-    .order_by(attempts.c.id)
-)
+def _live_of_nodes(connection: Connection) -> Select[Any]:
+    matching = dialect.among_ids(connection.dialect.name, attempts.c.node_id)
+    joined = LiveAttemptRow.select().join(jobs, jobs.c.id == attempts.c.job_id)
+    return joined.where(matching, IS_LIVE).order_by(attempts.c.id)
+
+
+_LIVE_OF_NODES = Prepared(_live_of_nodes)
 
 
 def live_attempts_of_job(connection: Connection, job_id: str) -> list[AttemptRow]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Query, Request
+from fastapi import Query, Request, Response
 
 from computepool.core.ids import make_id
 from computepool.core.jobs.lifecycle import JobKind, JobState
@@ -177,7 +177,7 @@ async def get_checkpoint(job_id: IdPath, principal: SignedIn, hub: HubDep) -> Ch
     return await jobs.checkpoint(hub, principal, job_id)
 
 
-@router.get("/queue")
-async def get_queue(principal: SignedIn, hub: HubDep) -> QueueView:
+@router.get("/queue", response_model=QueueView)
+async def get_queue(principal: SignedIn, hub: HubDep) -> Response:
     """Show the queue and what each node runs."""
-    return await queue_view.queue(hub, principal)
+    return Response(await queue_view.queue(hub, principal), media_type="application/json")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -84,6 +84,12 @@ async def load(hub: Hub, session: NodeSession) -> None:
 def waiting(connection: Connection, node_id: str) -> list[str]:
     """Groups that wait for this node, as many as it is told of at once."""
     return group_rows.coming_home(connection, node_id=node_id, limit=DELIVERIES_MAX)
+
+
+def waiting_for(connection: Connection, node_ids: Sequence[str]) -> dict[str, list[str]]:
+    """The same for many nodes, of which hardly any is a home."""
+    homes = group_rows.with_groups_to_fetch(connection, node_ids)
+    return {node_id: waiting(connection, node_id) for node_id in homes}
 
 
 @dataclass(frozen=True, slots=True)

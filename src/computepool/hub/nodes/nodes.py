@@ -161,7 +161,8 @@ async def reconcile(hub: Hub, node_id: str) -> None:
         return
 
     def load(connection: Connection) -> tuple[NodeRow | None, set[str], Reputation]:
-        live = {attempt.id for attempt in attempt_rows.live_attempts(connection, node_id=node_id)}
+        held = attempt_rows.live_attempts(connection, [node_id]).get(node_id, [])
+        live = {attempt.id for attempt in held}
         known = reputation_rows.load(connection, [node_id])
         return node_rows.get_node(connection, node_id), live, known.get(node_id, NEWCOMER)
 

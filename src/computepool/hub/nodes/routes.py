@@ -71,8 +71,7 @@ async def poll(
     hub: Hub = state.hub
     if body.profile is not None or body.stopping:
         limits_of(state).arrivals.take(node.node_id)
-    reply = await node_poll.next_(hub, node, body, poll=claims)
-    return reply if address is None else reply.model_copy(update={"seen_from": address})
+    return await node_poll.next_(hub, node, body, poll=claims, address=address)
 
 
 @router.post("/next", tags=["agent"])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, or_, select, update
+from sqlalchemy import Connection, Select, bindparam, func, or_, select, update
 
 from computepool.core.fleet.node_status import Departure
 from computepool.core.resources import NodeState
@@ -46,12 +47,26 @@ class NodeRow(NodeStanding, of=(nodes, accounts.c.name.label("owner_name"))):
     owner_name: str
 
 
+class NodeKeysRow(TypedRow, of=nodes):
+    """What its tokens are verified with."""
+
+    id: str
+    account_id: str
+    state: str
+    public_key: str
+    previous_key: str | None
+    previous_key_until_ms: int | None
+
+
 _WITH_OWNER = NodeRow.select().join(accounts, accounts.c.id == nodes.c.account_id)
 
 
 def insert_node(tx: Tx, **columns: Any) -> None:
     times = ("enrolled_at_ms", "last_seen_ms", "online_since_ms", "known_since_ms")
-    tx.connection.execute(nodes.insert().values(**dict.fromkeys(times, tx.now_ms), **columns))
+    _INSERT.execute(tx.connection, [dict.fromkeys(times, tx.now_ms) | columns])
+
+
+_INSERT = Prepared(nodes.insert())
 
 
 def get_node(connection: Connection, node_id: str) -> NodeRow | None:
@@ -59,6 +74,18 @@ def get_node(connection: Connection, node_id: str) -> NodeRow | None:
 
 
 _NODE = Prepared(_WITH_OWNER.where(nodes.c.id == bindparam("node")))
+
+
+def get_keys(connection: Connection, node_ids: Iterable[str]) -> dict[str, NodeKeysRow]:
+    rows = NodeKeysRow.all(_KEYS.rows(connection, **dialect.ids(connection, node_ids)))
+    return {row.id: row for row in rows}
+
+
+def _keys(connection: Connection) -> Select[Any]:
+    return NodeKeysRow.select().where(dialect.among_ids(connection.dialect.name, nodes.c.id))
+
+
+_KEYS = Prepared(_keys)
 
 
 def lock_node(tx: Tx, node_id: str) -> None:
@@ -86,7 +113,10 @@ def enrolled_since(connection: Connection, *, account_id: str, since_ms: int) ->
 
 
 def find_node_by_key(connection: Connection, public_key: str) -> NodeRow | None:
-    return NodeRow.first(connection.execute(_WITH_OWNER.where(nodes.c.public_key == public_key)))
+    return NodeRow.one(_WITH_KEY.first(connection, key=public_key))
+
+
+_WITH_KEY = Prepared(_WITH_OWNER.where(nodes.c.public_key == bindparam("key")))
 
 
 def list_nodes(
@@ -129,8 +159,14 @@ def seen_since(connection: Connection, *, since_ms: int) -> list[str]:
 
 
 def get_nodes(connection: Connection, node_ids: Iterable[str]) -> list[NodeRow]:
-    statement = _WITH_OWNER.where(dialect.among(connection, nodes.c.id, node_ids))
-    return NodeRow.all(connection.execute(statement))
+    return NodeRow.all(_NODES.rows(connection, **dialect.ids(connection, node_ids)))
+
+
+def _nodes(connection: Connection) -> Select[Any]:
+    return _WITH_OWNER.where(dialect.among_ids(connection.dialect.name, nodes.c.id))
+
+
+_NODES = Prepared(_nodes)
 
 
 def called(connection: Connection, word: str, *, revoked: bool = False) -> list[NodeRow]:
@@ -179,9 +215,11 @@ def depart(tx: Tx, *, node_id: str, boot_id: str) -> bool:
     return set_where(tx, nodes, *this_start, departure=Departure.STOPPED.value) == 1
 
 
-def set_profile(tx: Tx, *, node_id: str, name: str, profile: str, boot_id: str) -> None:
-    row = {"node": node_id, "called": name, "said": profile, "boot": boot_id, "now": tx.now_ms}
-    _PROFILE.execute(tx.connection, [row])
+def set_profiles(tx: Tx, described: Sequence[Mapping[str, str]]) -> None:
+    """`described`: rows of node, called, said (its profile) and boot."""
+    rows = [{**row, "now": tx.now_ms} for row in sorted(described, key=itemgetter("node"))]
+    if rows:
+        _PROFILE.execute(tx.connection, rows)
 
 
 _PROFILE = Prepared(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from computepool.core.fleet.fleet import Fleet
-from computepool.hub.fleet.registry import Registry
+from computepool.hub.fleet.registry import NodeSession, Registry
+from computepool.hub.together import Together
+from computepool.protocol.nodes.nodes import RegisterRequest
 
 
 @dataclass(slots=True)
@@ -19,4 +22,6 @@ class RemoteNodes:
 @dataclass(slots=True)
 class NodesState:
     registry: Registry
+    arriving: Together[Any, NodeSession] = field(default_factory=Together)
+    enrolling: Together[RegisterRequest, tuple[str, str]] = field(default_factory=Together)
     elsewhere: RemoteNodes = field(default_factory=RemoteNodes)

@@ -17,8 +17,8 @@ _LONGEST_MS = max(SPANS_HOURS) * HOUR_MS
 _PERCENT_PPM = 10_000
 
 
-def arrive(tx: Tx, row: NodeRow, *, settings: Settings) -> None:
-    uptime_rows.arrive(tx, row, gap_ms=round(settings.uptime_gap_s * 1000))
+def arrive(tx: Tx, rows: Sequence[NodeRow], *, settings: Settings) -> None:
+    uptime_rows.arrive(tx, rows, gap_ms=round(settings.uptime_gap_s * 1000))
 
 
 def load(hub: Hub, connection: Connection, node_ids: Iterable[str]) -> dict[str, list[Span]]:

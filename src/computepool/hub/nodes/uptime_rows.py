@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from sqlalchemy import Connection, delete, select, update
+from sqlalchemy import Connection, bindparam, delete, select, update
 
 from computepool.hub.db import dialect
+from computepool.hub.db.compiled_statements import Prepared
 from computepool.hub.db.session import Tx
 from computepool.hub.db.tables import node_spans, nodes
 from computepool.hub.nodes.rows import NodeRow
 
 
-def arrive(tx: Tx, row: NodeRow, *, gap_ms: int) -> None:
-    """The node speaks again. If it was away for longer than that, the time before is over and a new one begins."""
-    since_ms, seen_ms = row.online_since_ms, row.last_seen_ms or tx.now_ms
-    if since_ms is not None and tx.now_ms - seen_ms <= gap_ms:
-        return
-    if since_ms is not None and seen_ms > since_ms:
-        span = {"node_id": row.id, "since_ms": since_ms, "until_ms": seen_ms}
-        tx.connection.execute(dialect.insert_ignore(tx.connection, node_spans).values(span))
-    known_ms = tx.now_ms if row.known_since_ms is None else row.known_since_ms
-    begun = update(nodes).where(nodes.c.id == row.id)
-    tx.connection.execute(begun.values(online_since_ms=tx.now_ms, known_since_ms=known_ms))
+def arrive(tx: Tx, rows: Sequence[NodeRow], *, gap_ms: int) -> None:
+    """These nodes speak again. Of one that was away for longer than that, the time before is over and a new one begins."""
+    away = [row for row in rows if _was_away(row, tx.now_ms, gap_ms)]
+    if spans := [
+        _span(row) for row in away if (row.last_seen_ms or tx.now_ms) > (row.online_since_ms or tx.now_ms)
+    ]:
+        tx.connection.execute(dialect.insert_ignore(tx.connection, node_spans), spans)
+    begun = [
+        {"node": row.id, "online": tx.now_ms, "known": row.known_since_ms or tx.now_ms}
+        for row in sorted(away, key=lambda row: row.id)
+    ]
+    if begun:
+        _BEGUN.execute(tx.connection, begun)
+
+
+def _was_away(row: NodeRow, now_ms: int, gap_ms: int) -> bool:
+    return row.online_since_ms is None or now_ms - (row.last_seen_ms or now_ms) > gap_ms
+
+
+def _span(row: NodeRow) -> dict[str, Any]:
+    return {"node_id": row.id, "since_ms": row.online_since_ms, "until_ms": row.last_seen_ms}
+
+
+_BEGUN = Prepared(
+    update(nodes)
+    .where(nodes.c.id == bindparam("node"))
+    .values(online_since_ms=bindparam("online"), known_since_ms=bindparam("known"))
+)
 
 
 def of_nodes(

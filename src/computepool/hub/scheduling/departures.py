@@ -60,7 +60,8 @@ def _remove(
     row = node_rows.get_node(tx.connection, node_id)
     if row is None:
         raise NotFound("There is no such node.")
-    held = [attempt.id for attempt in attempt_rows.live_attempts(tx.connection, node_id=node_id)]
+    live = attempt_rows.live_attempts(tx.connection, [node_id]).get(node_id, [])
+    held = [attempt.id for attempt in live]
     settlement = leases.end_attempts(tx, snapshot, attempt_ids=held, reason=Reason.NODE_ERROR)
     if node_rows.revoke(tx, node_id, departure=departure):
         tx.emit(

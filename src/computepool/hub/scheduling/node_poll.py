@@ -3,49 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
-from computepool.core.errors import NotFound, Unauthenticated
-from computepool.core.jobs.lifecycle import AttemptState, JobState, Reason
-from computepool.core.places import place_of
+from computepool.core.errors import Unauthenticated
+from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.core.resources import NodeState
-from computepool.core.trust.hardware import Truth
-from computepool.core.trust.reputation import NEWCOMER, Reputation
 from computepool.hub.context import Hub
-from computepool.hub.db.session import Connection, Tx
-from computepool.hub.fleet.registry import Lane, NodeSession
-from computepool.hub.fleet.shapes import shape_of
+from computepool.hub.db.session import Tx
+from computepool.hub.fleet.registry import NodeSession
 from computepool.hub.identity.access import NodePrincipal
 from computepool.hub.jobs import attempt_rows, transitions
 from computepool.hub.jobs import rows as job_rows
-from computepool.hub.jobs.attempt_rows import LiveAttemptRow
-from computepool.hub.jobs.running import checkpoints, usage
-from computepool.hub.jobs.running.checkpoint_rows import CheckpointRow
-from computepool.hub.jobs.specs import KnownSpec
-from computepool.hub.jobs.transitions import NOTHING, Settlement
-from computepool.hub.nodes import group_homes, mesh_version, own_node, uptime
-from computepool.hub.nodes import rows as node_rows
-from computepool.hub.nodes.owner import owner_rules, price_floors
-from computepool.hub.nodes.rows import NodeRow
-from computepool.hub.scheduling import leases
-from computepool.hub.scheduling.grants import grant_of
-from computepool.hub.settlement import after_commit
-from computepool.hub.snapshot import Snapshot, write
-from computepool.hub.trust import hardware, hardware_rows, reputation, reputation_rows
-from computepool.protocol.nodes.nodes import Grant, NextReply, NextRequest, Profile
+from computepool.hub.jobs.running import usage
+from computepool.hub.nodes import group_homes, own_node
+from computepool.hub.nodes.owner import owner_rules
+from computepool.hub.scheduling import arrivals
+from computepool.protocol.nodes.nodes import Grant, NextReply, NextRequest
 from computepool.protocol.tokens import JobToken, sign_job_token
 
 _TOKEN_LIFE_S = 24 * 3600
 
 
-async def next_(hub: Hub, node: NodePrincipal, request: NextRequest, *, poll: bool = True) -> NextReply:
+async def next_(
+    hub: Hub, node: NodePrincipal, request: NextRequest, *, poll: bool = True, address: str | None = None
+) -> NextReply:
     """Heartbeat, renewal and claim in one. A poll parks while there is nothing to say; a heartbeat only renews."""
     session = hub.nodes.registry.get(node.node_id)
     if session is None or session.boot_id != request.boot_id or request.profile is not None:
         if request.profile is None:
-            return _reply(hub, None, reregister=True)
-        session = await _arrive(hub, node, request, profile=request.profile)
+            return _reply(hub, None, address=address, reregister=True)
+        session = await arrivals.arrive(hub, node, request, profile=request.profile)
     mine = _receive(hub, session, request, poll=poll)
     await _note_running(hub, session, request)
     if poll and not request.claim:
@@ -61,8 +48,11 @@ async def next_(hub: Hub, node: NodePrincipal, request: NextRequest, *, poll: bo
     if poll and session.home_due and session.polls == mine:
         await group_homes.load(hub, session)
     if poll and session.polls != mine:
-        return _reply(hub, None)  # a newer poll of the same node came: nobody listens to this one
-    reply = owner_rules.with_rules(_reply(hub, session, deliver=poll), session, request)
+        return _reply(
+            hub, None, address=address
+        )  # a newer poll of the same node came: nobody listens to this one
+    reply = _reply(hub, session, address=address, deliver=poll)
+    reply = owner_rules.with_rules(reply, session, request)
     if poll and request.stopping:
         await own_node.stop(hub, session)
     if request.profile is not None:
@@ -121,132 +111,6 @@ def _time_over(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
-_Arrived: TypeAlias = tuple[NodeRow, list[LiveAttemptRow], dict[str, CheckpointRow], Settlement, Truth | None]
-
-
-async def _arrive(hub: Hub, node: NodePrincipal, request: NextRequest, *, profile: Profile) -> NodeSession:
-    """First word of a node to this hub (or since its restart): learn its profile and what it should be holding."""
-    mesh_version.check_node(hub, profile)
-
-    def unit(tx: Tx, snapshot: Snapshot) -> _Arrived:
-        row = node_rows.get_node(tx.connection, node.node_id)
-        if row is None:
-            raise NotFound("This node is not enrolled here.")
-        uptime.arrive(tx, row, settings=snapshot.settings)
-        node_rows.set_profile(
-            tx,
-            node_id=node.node_id,
-            name=profile.name,
-            profile=profile.model_dump_json(),
-            boot_id=request.boot_id,
-        )
-        settlement = NOTHING
-        if row.boot_id != request.boot_id:
-            # The agent restarted: whatever it held and does not hold now died with it.
-            held = {attempt.id for attempt in attempt_rows.live_attempts(tx.connection, node_id=node.node_id)}
-            lost = sorted(held - set(request.holding))
-            if lost:
-                settlement = leases.end_attempts(tx, snapshot, attempt_ids=lost, reason=Reason.NODE_RESTARTED)
-            tx.emit(actor=node.node_id, action="node.online", node_id=node.node_id, account_id=row.account_id)
-            tx.touch("events")
-        truth = hardware_rows.load(tx.connection, [node.node_id]).get(node.node_id)
-        live = attempt_rows.live_attempts(tx.connection, node_id=node.node_id)
-        return row, live, checkpoints.adopted(tx.connection, live), settlement, truth
-
-    row, live, kept, settlement, truth = await write(hub, unit)
-    specs = await hub.jobs.specs.load({attempt.spec_digest for attempt in live})
-    known = hub.nodes.registry.get(node.node_id)
-    if known is not None and known.boot_id != request.boot_id:
-        hub.nodes.registry.on_node_lost(node.node_id)
-        known = None
-    session = hub.nodes.registry.on_node_seen(
-        profile.node_profile(node_id=node.node_id, owner=row.account_id),
-        boot_id=request.boot_id,
-        state=NodeState(row.state),
-        cool_off_until_ms=row.cool_off_until_ms,
-        now_ms=hub.now_ms(),
-    )
-    stated = None if profile.place is None else (profile.place.lat, profile.place.lon)
-    session.place = place_of(profile.region, node.node_id, stated=stated)
-    hardware.arrive(hub, session, profile, stored=truth)
-    price_floors.push(hub, [node.node_id], price_floors.holding(row))
-    owner_rules.follow(hub, row)
-    if known is None:
-        # Nothing is awaited before: a session that does not know what its node runs would have all of it stopped.
-        holding = set(request.holding)
-        _adopt(hub, session, live, specs=specs, holding=holding, kept=kept, owner=row.account_id)
-    await refresh(hub, session)
-    session.home_due = session.home_due or bool(session.result_deliveries)
-    await after_commit.follow(hub, settlement)
-    return session
-
-
-async def refresh(hub: Hub, session: NodeSession) -> None:
-    """What the store says now: its owner may have changed rules or floor, or paused it, while it arrived."""
-    node_id, before = session.node_id, session.state
-    session.home_due = False
-
-    def load(connection: Connection) -> tuple[NodeRow | None, Reputation, list[str]]:
-        known = reputation_rows.load(connection, [node_id]).get(node_id, NEWCOMER)
-        return node_rows.get_node(connection, node_id), known, group_homes.waiting(connection, node_id)
-
-    row, known, session.result_deliveries = await hub.store.read(load)
-    reputation.follow(hub, {node_id: known})
-    if row is None:
-        return
-    price_floors.push(hub, [node_id], price_floors.holding(row))
-    owner_rules.follow(hub, row)
-    if session.state is before:  # else somebody was quicker, who knows better
-        session.state = NodeState(row.state)
-
-
-def _adopt(
-    hub: Hub,
-    session: NodeSession,
-    live: Sequence[LiveAttemptRow],
-    *,
-    specs: dict[str, KnownSpec],
-    holding: set[str],
-    kept: dict[str, CheckpointRow],
-    owner: str,
-) -> None:
-    """Attempts this node holds by the store's knowledge, from before this hub knew it."""
-    lanes: dict[str, Lane] = {}
-    for attempt in live:
-        known = specs[attempt.spec_digest]
-        if attempt.lane not in lanes:
-            shape = shape_of(
-                known.requirements,
-                attempt.shown_account,
-                ceiling=attempt.ceiling,
-                avoid_owners=attempt.avoid_owners,
-                # Pinned to another one, it is about to leave.
-                pinned=attempt.pinned if attempt.pinned == session.node_id else "",
-                own=attempt.shown_account == owner,
-            )
-            since_ms = attempt.lane_since_ms or attempt.leased_at_ms
-            lanes[attempt.lane] = hub.nodes.registry.adopt_lane(
-                session.node_id, attempt.lane, shape=shape, since_ms=since_ms
-            )
-        hub.nodes.registry.hold(
-            session,
-            lanes[attempt.lane],
-            grant_of(
-                attempt,
-                job_id=attempt.job_id,
-                attempt_no=attempt.number,
-                lane=attempt.lane,
-                gpus=[int(index) for index in attempt.gpus.split(",") if index],
-                price=attempt.price,
-                kept=kept.get(attempt.id),
-            ),
-            since_ms=attempt.leased_at_ms,
-            hub_job=attempt.hub_job is not None,
-            delivered=attempt.id in holding,
-            running=attempt.state == AttemptState.RUNNING,
-        )
-
-
 async def _note_running(hub: Hub, session: NodeSession, request: NextRequest) -> None:
     for report in request.running:
         if (attempt := session.attempts.get(report.attempt_id)) is not None:
@@ -291,16 +155,22 @@ def _write_running(tx: Tx, started: list[str], progress: dict[str, float]) -> No
 
 
 def _reply(
-    hub: Hub, session: NodeSession | None, *, deliver: bool = False, reregister: bool = False
+    hub: Hub,
+    session: NodeSession | None,
+    *,
+    address: str | None,
+    deliver: bool = False,
+    reregister: bool = False,
 ) -> NextReply:
     registry = hub.nodes.registry
     interval_ms = registry.interval_ms
-    base = {
+    base: dict[str, Any] = {
         "interval_ms": interval_ms,
         "lease_ms": registry.lease_ms,
         "fence_ms": registry.rules.self_fence_ms,
         "hub_time_ms": hub.now_ms(),
         "reregister": reregister,
+        "seen_from": address,
     }
     if session is None:
         return NextReply(**base)

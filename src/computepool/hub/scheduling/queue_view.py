@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
+from computepool.core.fleet.node_record import Free
+from computepool.core.fleet.node_status import NodeStatus
 from computepool.core.placement import explain, gate_messages
 from computepool.core.resources import Shape
 from computepool.hub.context import Hub
@@ -17,24 +20,52 @@ from computepool.protocol.jobs.queueing import LeaseView, LoadView, QueueRow, Qu
 _LEASES_SHOWN = 100
 _ROWS_READ = 2_000
 _SHAPES_SHOWN = 50
+#: Polls of nodes must not wait for a long list.
+_NODES_AT_ONCE = 50
 
 
-async def queue(hub: Hub, principal: Principal) -> QueueView:
-    """Jobs are shown to their submitter and to admins only; others' count in the numbers."""
-    shown = {session.node_id: _visible(session, principal) for session in hub.nodes.registry.sessions}
+async def queue(hub: Hub, principal: Principal) -> bytes:
+    """A QueueView as JSON. Jobs are shown to their submitter and to admins only; others' count in the numbers.
+
+    It is made a few nodes at a time, so that polls need not wait for it, and of an idle node only what changed.
+    """
+    shown = {
+        session.node_id: _visible(session, principal)
+        for session in hub.nodes.registry.sessions
+        if session.attempts
+    }
     job_ids = [attempt.job_id for attempts in shown.values() for attempt in attempts][:_ROWS_READ]
     rows = await hub.store.read(lambda connection: job_rows.get_jobs(connection, job_ids)) if job_ids else []
     jobs = {row.id: row for row in rows}
-    return QueueView(
-        queued=len(hub.jobs.queue.backlog) - hub.jobs.queue.backlog.delayed,
-        delayed=hub.jobs.queue.backlog.delayed,
-        nodes=[
-            _row(hub, session, shown[session.node_id], jobs=jobs)
-            for session in hub.nodes.registry.sessions
-            if session.node_id in shown
-        ],
-        waiting=_waiting(hub, principal),
+    nodes: list[bytes] = []
+    for number, session in enumerate(hub.nodes.registry.sessions, start=1):
+        if number % _NODES_AT_ONCE == 0:
+            await asyncio.sleep(0)
+        if hub.nodes.registry.get(session.node_id) is session:  # it may have gone while others were looked at
+            nodes.append(_line(hub, session, shown.get(session.node_id, []), jobs=jobs))
+    backlog = hub.jobs.queue.backlog
+    view = QueueView(
+        queued=len(backlog) - backlog.delayed,
+        delayed=backlog.delayed,
+        nodes=[],
+        waiting=await _waiting(hub, principal),
     )
+    head, found, tail = view.model_dump_json().encode().partition(b'"nodes":[')
+    return head + found + b",".join(nodes) + tail
+
+
+def _line(hub: Hub, session: NodeSession, shown: list[LiveAttempt], *, jobs: dict[str, JobRow]) -> bytes:
+    status = hub.nodes.registry.status(session, hub.now_ms())
+    free = hub.nodes.registry.fleet.free(session.node_id)
+    if session.attempts:
+        return _row(hub, session, shown, status=status, free=free, jobs=jobs).model_dump_json().encode()
+    fields = (session.profile, session.state, status, free)
+    if session.idle_line is None or session.idle_line[0] != fields:
+        text = _row(hub, session, [], status=status, free=free, jobs=jobs).model_dump_json().encode()
+        head, _, tail = text.rpartition(b'"seen_ms":%d' % session.seen_ms)
+        session.idle_line = fields, head, tail
+    _, head, tail = session.idle_line
+    return b'%b"seen_ms":%d%b' % (head, session.seen_ms, tail)
 
 
 def _visible(session: NodeSession, principal: Principal) -> list[LiveAttempt]:
@@ -49,11 +80,17 @@ def _visible(session: NodeSession, principal: Principal) -> list[LiveAttempt]:
     ]
 
 
-def _row(hub: Hub, session: NodeSession, shown: list[LiveAttempt], *, jobs: dict[str, JobRow]) -> QueueRow:
-    free = hub.nodes.registry.fleet.free(session.node_id)
+def _row(
+    hub: Hub,
+    session: NodeSession,
+    shown: list[LiveAttempt],
+    *,
+    status: NodeStatus,
+    free: Free,
+    jobs: dict[str, JobRow],
+) -> QueueRow:
     profile, capacity = session.profile, session.profile.capacity
     running = sum(1 for attempt in session.attempts.values() if attempt.running)
-    status = hub.nodes.registry.status(session, hub.now_ms())
     return QueueRow(
         node_id=session.node_id,
         name=profile.name,
@@ -110,14 +147,17 @@ def _together(attempts: Iterable[LiveAttempt]) -> LoadView:
     )
 
 
-def _waiting(hub: Hub, principal: Principal) -> list[WaitingRow]:
+async def _waiting(hub: Hub, principal: Principal) -> list[WaitingRow]:
     shapes = {
         shape: count
         for shape, count in hub.jobs.queue.backlog.shapes().items()
         if principal.is_admin or shape.account == principal.account_id
     }
     most = sorted(shapes.items(), key=lambda item: -item[1])[:_SHAPES_SHOWN]
-    rows = [_waiting_row(hub, shape, count) for shape, count in most]
+    rows = []
+    for shape, count in most:  # each looks at all nodes
+        rows.append(_waiting_row(hub, shape, count))
+        await asyncio.sleep(0)
     return sorted(rows, key=lambda row: (row.able > 0, -row.queued))
 
 

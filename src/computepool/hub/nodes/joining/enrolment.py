@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeAlias
 
-from computepool.core.errors import BadRequest, Conflict, Forbidden, NotFound, RateLimited, Unauthenticated
+from computepool.core.errors import (
+    BadRequest,
+    ComputePoolError,
+    Conflict,
+    Forbidden,
+    NotFound,
+    RateLimited,
+    Unauthenticated,
+)
 from computepool.core.resources import NodeState
 from computepool.core.trust.reputation import ENROLLED_ACTION, heir_of
 from computepool.hub.clock import new_id
@@ -13,11 +24,12 @@ from computepool.hub.db.session import Tx
 from computepool.hub.identity import authenticator, sign_in
 from computepool.hub.identity import rows as account_rows
 from computepool.hub.identity.access import NodePrincipal, Principal, Role
-from computepool.hub.identity.rows import CodeRow
+from computepool.hub.identity.rows import AccountRow, CodeRow
 from computepool.hub.nodes import mesh_version
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.nodes.joining import progress
 from computepool.hub.nodes.joining.progress import CODE_ID, ENROL, JOIN
+from computepool.hub.nodes.rows import NodeRow
 from computepool.hub.snapshot import take
 from computepool.hub.trust import reputation
 from computepool.protocol.hub_keys import rekey_text
@@ -26,6 +38,7 @@ from computepool.protocol.nodes.nodes import Profile, RegisterReply, RegisterReq
 from computepool.protocol.tokens import public_key, signed_by
 from computepool.protocol.version import PROTOCOL
 
+Enrolled: TypeAlias = tuple[str, str]  #: the node, and its owner
 _DAY_MS = 24 * 3600 * 1000
 
 
@@ -113,50 +126,100 @@ async def register(hub: Hub, request: RegisterRequest) -> RegisterReply:
     if not signed_by(public_key(request.public_key), request.proof, request.code.encode()):
         raise Forbidden("The proof does not match the public key.")
     mesh_version.check_node(hub, request.profile)
-    node_id, code_hash = new_id(hub.clock, "node"), hub.identity.secrets.digest(request.code)
-    most, registry = hub.settings.enrolments_per_day, hub.nodes.registry
-    offline_ms = registry.rules.offline_after_ms(registry.interval_ms)
-    # Only a host's name is compared with those that are there; they may be many.
-    online = frozenset(session.node_id for session in (registry.sessions if request.profile.url else ()))
+    enrolled, owner = await hub.nodes.enrolling.ask(request.public_key, request, partial(_enrol_all, hub))
+    return RegisterReply(node_id=enrolled, owner=owner, hub_keys=hub.identity.secrets.public_keys())
 
-    def unit(tx: Tx) -> tuple[str, str]:
-        if (known := _enrolled_before(tx, request, code_hash=code_hash)) is not None:
-            return known
-        owner = account_rows.use_code(tx, code_hash=code_hash, purpose=ENROL)
-        owner = owner or account_rows.use_join_code(tx, code_hash=code_hash)
-        if owner is None:
-            raise sign_in.WrongCode(
-                "The enrolment code is wrong, used or expired; make one with `pool node code`.", field="code"
-            )
-        _check_rate(tx, owner, most=most)
-        if node_rows.find_node_by_key(tx.connection, request.public_key) is not None:
+
+async def _enrol_all(hub: Hub, requests: list[RegisterRequest]) -> list[Enrolled | Exception]:
+    registry = hub.nodes.registry
+    most, offline_ms = hub.settings.enrolments_per_day, registry.rules.offline_after_ms(registry.interval_ms)
+    # Only a host's name is compared with those that are there; they may be many.
+    named = any(request.profile.url for request in requests)
+    online = frozenset(session.node_id for session in (registry.sessions if named else ()))
+    given = [
+        (request, new_id(hub.clock, "node"), hub.identity.secrets.digest(request.code))
+        for request in requests
+    ]
+
+    def unit(tx: Tx) -> list[Enrolled | Exception]:
+        desk = _Desk(tx, enrolments_max=most, offline_ms=offline_ms, online=online)
+        return [
+            desk.enrol(request, node_id=node_id, code_hash=code_hash) for request, node_id, code_hash in given
+        ]
+
+    return await hub.store.write(unit)
+
+
+@dataclass(slots=True)
+class _Desk:
+    """Where nodes enrol in one transaction. Refuses before it writes, so that nobody's refusal takes back another's node."""
+
+    tx: Tx
+    enrolments_max: int = field(kw_only=True)
+    offline_ms: int = field(kw_only=True)
+    online: frozenset[str] = field(kw_only=True)
+    _accounts: dict[str, AccountRow | None] = field(default_factory=dict)
+    _predecessors: dict[str, str | None] = field(default_factory=dict)
+
+    def enrol(self, request: RegisterRequest, *, node_id: str, code_hash: str) -> Enrolled | Exception:
+        try:
+            known = node_rows.find_node_by_key(self.tx.connection, request.public_key)
+            if known is not None and _by_this_code(self.tx, known, code_hash=code_hash):
+                return known.id, known.account_id
+            code = self._check(request, known, code_hash=code_hash)
+        except ComputePoolError as refusal:
+            return refusal
+        use = account_rows.use_code if code.uses_max is None else account_rows.use_join_code
+        if use(self.tx, code_hash=code_hash, purpose=code.purpose) is None:
+            return _wrong_code()  # another hub was quicker
+        self._insert(request, node_id, code)
+        return node_id, code.account_id
+
+    def _check(self, request: RegisterRequest, known: NodeRow | None, *, code_hash: str) -> CodeRow:
+        """The code that lets it in, which is not used up by a refusal."""
+        code = account_rows.get_code(self.tx.connection, code_hash)
+        if code is None or code.purpose not in (ENROL, JOIN) or not _works(code, self.tx.now_ms):
+            raise _wrong_code()
+        owner = code.account_id
+        if owner not in self._accounts:
+            self._accounts[owner] = account_rows.get_account(self.tx.connection, owner)
+        _check_rate(self.tx, owner, self._accounts[owner], most=self.enrolments_max)
+        if known is not None:
             raise Conflict(
                 "This key is already enrolled; start the agent without a code.", field="public_key"
             )
-        _check_name(tx, owner, profile=request.profile, online=online)
-        worst = reputation.predecessor(tx, owner, offline_after_ms=offline_ms)
+        _check_name(self.tx, owner, profile=request.profile, online=self.online)
+        return code
+
+    def _insert(self, request: RegisterRequest, node_id: str, code: CodeRow) -> None:
+        owner = code.account_id
+        if owner not in self._predecessors:  # it looks at all nodes of the owner
+            worst = reputation.predecessor(self.tx, owner, offline_after_ms=self.offline_ms)
+            self._predecessors[owner] = None if worst is None else heir_of(worst)
         node_rows.insert_node(
-            tx,
+            self.tx,
             id=node_id,
             name=request.profile.name,
             account_id=owner,
             public_key=request.public_key,
             state=NodeState.ACTIVE.value,
             profile=request.profile.model_dump_json(),
-            code=code_hash[:CODE_ID],
+            code=code.hash[:CODE_ID],
         )
-        tx.emit(
+        self.tx.emit(
             actor=node_id,
             action=ENROLLED_ACTION,
             account_id=owner,
             node_id=node_id,
             after=NodeState.ACTIVE.value,
-            data=None if worst is None else heir_of(worst),
+            data=self._predecessors[owner],
         )
-        return node_id, owner
 
-    enrolled, owner = await hub.store.write(unit)
-    return RegisterReply(node_id=enrolled, owner=owner, hub_keys=hub.identity.secrets.public_keys())
+
+def _wrong_code() -> sign_in.WrongCode:
+    return sign_in.WrongCode(
+        "The enrolment code is wrong, used or expired; make one with `pool node code`.", field="code"
+    )
 
 
 def _check_name(tx: Tx, owner: str, *, profile: Profile, online: frozenset[str]) -> None:
@@ -171,9 +234,8 @@ def _check_name(tx: Tx, owner: str, *, profile: Profile, online: frozenset[str])
             )
 
 
-def _check_rate(tx: Tx, owner: str, *, most: int) -> None:
+def _check_rate(tx: Tx, owner: str, account: AccountRow | None, *, most: int) -> None:
     """A name that was lost is not to be left behind as often as one likes. The code is not used up."""
-    account = account_rows.get_account(tx.connection, owner)
     if account is None or Role.ADMIN in account.roles.split(","):
         return
     recent = node_rows.enrolled_since(tx.connection, account_id=owner, since_ms=tx.now_ms - _DAY_MS)
@@ -214,13 +276,10 @@ async def rekey(hub: Hub, node: NodePrincipal, request: RekeyRequest) -> RekeyRe
     return RekeyReply(node_id=node.node_id, old_accepted_until_ms=await hub.store.write(unit))
 
 
-def _enrolled_before(tx: Tx, request: RegisterRequest, *, code_hash: str) -> tuple[str, str] | None:
+def _by_this_code(tx: Tx, row: NodeRow, *, code_hash: str) -> bool:
     """The same code with the same key again: the first answer was lost on the way."""
-    row = node_rows.find_node_by_key(tx.connection, request.public_key)
     owners = [
         account_rows.used_code_owner(tx.connection, code_hash=code_hash, purpose=purpose)
         for purpose in (ENROL, JOIN)
     ]
-    if row is None or row.account_id not in owners or row.state == NodeState.REVOKED:
-        return None
-    return str(row.id), str(row.account_id)
+    return row.account_id in owners and row.state != NodeState.REVOKED

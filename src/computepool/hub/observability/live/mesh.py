@@ -6,7 +6,7 @@ import asyncio
 import gzip
 from collections.abc import Collection, Iterator
 
-from computepool.core.fleet.node_record import Free
+from computepool.core.fleet.node_record import NodeRecord
 from computepool.core.fleet.node_status import NodeStatus
 from computepool.core.places import place_of
 from computepool.core.resources import NodeProfile
@@ -164,12 +164,12 @@ async def _list(hub: Hub, now_ms: int) -> MeshView:
     found: dict[str, NodeLine] = {}
     changed = False
     totals = _Totals()
-    for number, (node_id, facts, free) in enumerate(_facts(hub), start=1):
+    for number, (node_id, facts, cards_busy) in enumerate(_facts(hub), start=1):
         if number % _LINES_AT_ONCE == 0:
             await asyncio.sleep(0)
-        totals.add(facts, free)
+        totals.add(facts, cards_busy)
         line = mesh.lines.get(node_id)
-        if line is None or line.facts != facts:
+        if line is None or (line.facts is not facts and line.facts != facts):
             changed = True
             line = NodeLine(facts, _head(node_id, facts, mesh.owner_names.get(facts.profile.owner, "")))
         found[node_id] = line
@@ -181,25 +181,45 @@ async def _list(hub: Hub, now_ms: int) -> MeshView:
     return totals.view(hub, now_ms)
 
 
-def _facts(hub: Hub) -> Iterator[tuple[str, NodeFacts, Free | None]]:
-    registry = hub.nodes.registry
+def _facts(hub: Hub) -> Iterator[tuple[str, NodeFacts, int]]:
+    """With how many of its cards are used."""
+    registry, lines, now_ms = hub.nodes.registry, hub.observability.mesh.lines, hub.now_ms()
     for session in registry.sessions:
-        if registry.get(session.node_id) is session:  # it may have gone while others were looked at
-            free = registry.fleet.free(session.node_id)
-            yield session.node_id, _facts_of(hub, session, free), free
+        node_id = session.node_id
+        if registry.get(node_id) is session:  # it may have gone while others were looked at
+            record = registry.fleet.node_at(registry.fleet.row_of(node_id) or 0)
+            status = registry.status(session, now_ms)
+            known = lines.get(node_id)
+            facts = _facts_of(session, record, status, known=None if known is None else known.facts)
+            yield node_id, facts, sum(card.jobs > 0 for card in record.cards)
     for node_id, other in hub.observability.mesh.elsewhere.items():
         if registry.get(node_id) is None:
-            yield node_id, other.facts, None
+            yield node_id, other.facts, 0
 
 
-def _facts_of(hub: Hub, session: NodeSession, free: Free) -> NodeFacts:
+def _facts_of(
+    session: NodeSession, record: NodeRecord, status: NodeStatus, *, known: NodeFacts | None
+) -> NodeFacts:
+    """`known`, as long as it is still so: of thousands of nodes hardly any changes in a second."""
+    running = sum(attempt.running for attempt in session.attempts.values()) if session.attempts else 0
+    cpu_free = max(0, record.profile.capacity.cpu_milli - record.cpu_milli)
+    if (
+        known is not None
+        and known.status is status
+        and known.cpu_free_milli == cpu_free
+        and known.running == running
+        and known.profile is session.profile
+        and known.place is session.place
+        and known.state == session.state.value
+    ):
+        return known
     return NodeFacts(
         profile=session.profile,
         place=session.place,
         state=session.state.value,
-        status=hub.nodes.registry.status(session, hub.now_ms()),
-        running=sum(1 for attempt in session.attempts.values() if attempt.running),
-        cpu_free_milli=max(0, free.cpu_milli),
+        status=status,
+        running=running,
+        cpu_free_milli=cpu_free,
     )
 
 
@@ -239,15 +259,15 @@ class _Totals:
     def __init__(self) -> None:
         self.nodes = self.cpu_milli = self.cpu_busy = self.gpus = self.gpus_busy = self.vram_mb = 0
 
-    def add(self, facts: NodeFacts, free: Free | None) -> None:
+    def add(self, facts: NodeFacts, cards_busy: int) -> None:
         capacity = facts.profile.capacity
         self.nodes += facts.status is not NodeStatus.UNRESPONSIVE
         self.cpu_milli += capacity.cpu_milli
         self.gpus += len(capacity.gpus)
         self.vram_mb += _vram_mb(facts.profile)
-        if free is not None:
-            self.cpu_busy += max(0, capacity.cpu_milli - max(0, free.cpu_milli))
-            self.gpus_busy += max(0, len(capacity.gpus) - free.cards_idle)
+        self.gpus_busy += cards_busy
+        if facts.cpu_free_milli is not None:
+            self.cpu_busy += max(0, capacity.cpu_milli - facts.cpu_free_milli)
 
     def view(self, hub: Hub, now_ms: int) -> MeshView:
         mesh = hub.observability.mesh

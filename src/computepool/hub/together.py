@@ -1,0 +1,85 @@
+"""Calls of one kind that come while others are under way are made together: a storm of nodes is a few transactions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeAlias, TypeVar
+
+Request = TypeVar("Request")
+Answer = TypeVar("Answer")
+#: One answer for each request, in their order; an error is raised to the one who made it.
+Call: TypeAlias = Callable[[list[Request]], Awaitable[Sequence[Answer | Exception]]]
+
+
+@dataclass(slots=True)
+class _Waiting(Generic[Request, Answer]):
+    key: Hashable
+    request: Request
+    call: Call[Request, Answer]
+    future: asyncio.Future[Answer]
+
+
+class Together(Generic[Request, Answer]):
+    """The first is made at once. What comes meanwhile waits for it, and goes together."""
+
+    def __init__(self, *, most: int = 200) -> None:
+        self._most = most
+        self._waiting: list[_Waiting[Request, Answer]] = []
+        self._work: asyncio.Task[None] | None = None
+
+    async def ask(self, key: Hashable, request: Request, call: Call[Request, Answer]) -> Answer:
+        """Of two with the same key the second goes after the first, never with it."""
+        loop = asyncio.get_running_loop()
+        waiting: _Waiting[Request, Answer] = _Waiting(key, request, call, loop.create_future())
+        self._waiting.append(waiting)
+        if self._work is None:
+            self._work = loop.create_task(self._answer_all())
+        return await waiting.future
+
+    async def _answer_all(self) -> None:
+        try:
+            while self._waiting:
+                await self._answer_part(self._take())
+        finally:
+            self._work = None
+            for left in self._waiting:  # the loop ends
+                left.future.cancel()
+
+    def _take(self) -> list[_Waiting[Request, Answer]]:
+        chosen: dict[Hashable, _Waiting[Request, Answer]] = {}
+        rest = []
+        for waiting in self._waiting:
+            if waiting.future.done():
+                continue  # nobody waits for it any more
+            if waiting.key in chosen or len(chosen) == self._most:
+                rest.append(waiting)
+            else:
+                chosen[waiting.key] = waiting
+        self._waiting = rest
+        return list(chosen.values())
+
+    async def _answer_part(self, part: list[_Waiting[Request, Answer]]) -> None:
+        if not part:
+            return
+        try:
+            answers = await part[0].call([waiting.request for waiting in part])
+        except Exception as error:  # noqa: BLE001 - each of them gets its own verdict
+            if len(part) == 1:
+                _resolve(part[0], error)
+                return
+            for waiting in part:
+                await self._answer_part([waiting])
+        else:
+            for waiting, answer in zip(part, answers, strict=True):
+                _resolve(waiting, answer)
+
+
+def _resolve(waiting: _Waiting[Request, Answer], answer: Answer | Exception) -> None:
+    if waiting.future.done():
+        return
+    if isinstance(answer, Exception):
+        waiting.future.set_exception(answer)
+    else:
+        waiting.future.set_result(answer)
