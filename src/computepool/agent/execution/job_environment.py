@@ -140,9 +140,7 @@ class JobEnvironment:
             **(gpus.visible_env(used) if self.cards else {}),
             "COMPUTEPOOL_OUTPUTS": f"{home}/{OUTPUTS}",
             "COMPUTEPOOL_CALLS": f"{home}/{CALLS}",
-            # Where it leaves checkpoints, and finds the one to resume from.
-            **({"COMPUTEPOOL_CHECKPOINT": f"{home}/{CHECKPOINT}"} if saves else {}),
-            **({"COMPUTEPOOL_RESTORED": f"{home}/{RESTORED}"} if saves else {}),
+            **(_places(home) if saves else {}),
             "COMPUTEPOOL_CORES": f"{limits.cpus:g}",
             "COMPUTEPOOL_RAM_MB": str(limits.memory_mb),
             # Libraries that count the machine's processors would start a thread for each, and get in their own way.
@@ -179,6 +177,11 @@ class JobEnvironment:
         own = self.sandbox.inside(self.runtime.path, workdir=workdir, policy=policy)
         home = self.sandbox.inside(interpreter.home, workdir=workdir, policy=policy)
         return interpreter.env(home, self.runtime.env(own))
+
+
+def _places(home: str) -> dict[str, str]:
+    """Where a job leaves checkpoints, and where it finds the one to resume from."""
+    return {"COMPUTEPOOL_CHECKPOINT": f"{home}/{CHECKPOINT}", "COMPUTEPOOL_RESTORED": f"{home}/{RESTORED}"}
 
 
 def _package(name: str) -> Path:

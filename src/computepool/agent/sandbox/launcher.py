@@ -185,7 +185,7 @@ def _enter(setup: dict[str, Any]) -> None:
         write(path, "0")
     write("/proc/self/oom_score_adj", "900")
     libc = ctypes.CDLL(None, use_errno=True)
-    if setup["few_mounts"]:
+    if setup["few_mounts"] and setup["uid"] is not None:  # only root may
         _drop_mounts(libc)
     for option in (_PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS):
         if libc.prctl(option, 1, 0, 0, 0) != 0:

@@ -118,12 +118,8 @@ class Slot:
                 start_new_session=True,
             )
         # With the uid's lock: if the agent is killed, the uid stays reserved until the launcher has ended its job.
-        setup = {
-            "cgroup_procs": cgroup.procs_files if cgroup else [],
-            "rlimits": list(rlimits),
-            "uid": self.uid,
-            "few_mounts": few_mounts and os.geteuid() == 0,
-        }
+        procs = cgroup.procs_files if cgroup else []
+        setup = {"cgroup_procs": procs, "rlimits": list(rlimits), "uid": self.uid, "few_mounts": few_mounts}
         self._send(setup, (uid.lock,) if uid else ())
 
     @property
@@ -360,8 +356,7 @@ class SlotPool:
         cgroup: cgroups.Cgroup | None = None
         try:
             cgroup = self._maker.make() if self._maker else None
-            few = self._footprint.few_mounts
-            return Slot(uid=uid, cgroup=cgroup, rlimits=rlimits, few_mounts=few)
+            return Slot(uid=uid, cgroup=cgroup, rlimits=rlimits, few_mounts=self._footprint.few_mounts)
         except (OSError, SandboxError) as error:
             if cgroup is not None:
                 cgroup.remove()
