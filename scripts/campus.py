@@ -16,8 +16,8 @@ from typing import Any
 
 import httpx2
 
+from computepool.hub.app import open_store
 from computepool.hub.clock import SystemClock
-from computepool.hub.db.session import Store
 from computepool.testing.node import NodeDouble
 from computepool.testing.processes import RealPool, wait_until
 from tests.payouts.earning import LEAST, earn_now
@@ -140,7 +140,7 @@ class Campus:
     def money(self) -> None:
         """Bob has earned, was paid once, and waits for an administrator the second time."""
         settings = self.real.hubs[0].settings
-        store = Store(settings.url, clock=SystemClock(), hub_id="campus")
+        store = open_store(settings.url, clock=SystemClock(), hub_id="campus")
         try:
             for _ in range(4):
                 earn_now(store, self.ids["bob"], LEAST)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from computepool.core.words import byte_size, memory_size
+from computepool.core.words import byte_size, duration, memory_size
 from computepool.sdk.client.sizes import byte_count, megabytes
 
 ROOT = Path(__file__).parents[2]
@@ -18,6 +18,21 @@ ROOT = Path(__file__).parents[2]
 )
 def test_memory(mb: int, text: str) -> None:
     assert memory_size(mb) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-1, "0 s"),
+        (119, "119 s"),
+        (120, "2 minutes"),
+        (7_199, "120 minutes"),
+        (7_200, "2 hours"),
+        (604_794, "7 days"),
+    ],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
 
 
 @pytest.mark.parametrize("typed", ["512MB", "1GB", "16GB", "1.5GB", "24.5GB"])

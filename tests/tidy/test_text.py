@@ -79,10 +79,10 @@ def test_a_job_is_followed_in_few_files() -> None:
 
 
 def test_documents_wrap_at_120() -> None:
-    """Tables and pictures cannot; the changelog has long lines of its own."""
+    """Tables and pictures cannot."""
     pages = [
         *ROOT.glob("docs/*.md"),
-        *(ROOT / page for page in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
+        *(ROOT / page for page in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     ]
     found = [
         f"{name(page)}: {line[:60]}…"

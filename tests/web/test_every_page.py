@@ -74,6 +74,24 @@ def test_no_column_is_out_of_sight(web: Web, open_page: OpenPage, path: str) -> 
             assert over <= 0, f"{table.get_attribute('aria-label')} is {over} px too wide at {width} px"
 
 
+_CUT = """words => [...document.querySelectorAll('[role=table] [role=cell]')].filter(cell => {
+  for (const time of cell.querySelectorAll('time')) time.textContent = '59 min ago';
+  const shown = cell.querySelector('time') || words.includes(cell.textContent);
+  return shown && cell.firstElementChild.scrollWidth > cell.firstElementChild.clientWidth;
+}).map(cell => cell.textContent)"""
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_no_age_and_no_isolation_level_is_cut(web: Web, open_page: OpenPage) -> None:
+    page = open_page("admin", width=1440)
+    for path in ("/credits/", "/nodes/?show=all", "/audit/", "/admin/"):
+        page.goto(f"{web.url}{path}")
+        settled(page)
+        expect(page.locator("[role=table] [role=cell] time").first).to_be_visible()
+        assert page.evaluate(_CUT, ["namespace", "container"]) == [], path
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", ["job", "group", "node"])
 def test_what_does_not_exist_is_called_so(web: Web, submitter_page: Page, allow: Allow, kind: str) -> None:

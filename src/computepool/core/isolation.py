@@ -48,10 +48,10 @@ def names() -> tuple[str, ...]:
 _MEANINGS = {
     Level.PROCESS: "A plain process with limits, and the files and network of the user it runs as: only for the "
     "owner's own jobs and those of accounts the owner trusts.",
-    Level.NAMESPACE: "Strangers' jobs run in namespaces of their own, without privileges, behind a filter of system "
-    "calls: they see none of the owner's files, processes or network.",
-    Level.CONTAINER: "Strangers' jobs run in a container without privileges, behind a filter of system calls: they see "
-    "none of the owner's files, processes or network.",
-    Level.GVISOR: "Strangers' jobs run on a kernel of their own in user space: they never speak to the machine's own "
-    "kernel, and see none of its files, processes or network.",
+    Level.NAMESPACE: "Other people's jobs run unprivileged in their own Linux namespaces, with filtered system calls. "
+    "They cannot see the owner's files, processes or network.",
+    Level.CONTAINER: "Other people's jobs run in an unprivileged container, with filtered system calls. They cannot see "
+    "the owner's files, processes or network.",
+    Level.GVISOR: "Other people's jobs run on gVisor's own kernel in user space. They cannot reach the machine's "
+    "kernel, files, processes or network.",
 }

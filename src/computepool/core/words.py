@@ -14,6 +14,21 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
+def duration(seconds: float) -> str:
+    """A length of time in whole units: `45 s`, `9 minutes`, `2 hours`, `7 days`."""
+    for limit, unit, size in ((7_200, "minute", 60), (172_800, "hour", 3_600)):
+        if seconds < 120:
+            return f"{max(0, seconds):.0f} s"
+        if seconds < limit:
+            return counted(round(seconds / size), unit)
+    return counted(round(seconds / 86_400), "day")
+
+
+def cores(number: float) -> str:
+    """`1 core`, `0.5 cores`."""
+    return f"{number:g} {'core' if number == 1 else 'cores'}"
+
+
 def short_account(account_id: str) -> str:
     """An account whose name the reader may not know: enough of its id to tell it from others."""
     return f"account {account_id[-6:]}"

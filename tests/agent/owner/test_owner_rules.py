@@ -151,7 +151,7 @@ async def test_the_owner_sees_whose_job_runs_and_what_it_may_do(
     lines = [record.message for record in caplog.records if record.message.startswith("running ")]
     assert len(lines) == 1, "one line for all that are alike"
     share = command("true").requirements().ram_on(node.machine.profile.capacity())
-    assert f"of acc_stranger: 1 cores, {memory_size(share)} RAM" in lines[0]
+    assert f"of acc_stranger: 1 core, {memory_size(share)} RAM" in lines[0]
     assert lines[0].endswith("no GPU, no network")
     for grant in list(node.agent._executor.attempts):
         hub.stop_attempt(grant)

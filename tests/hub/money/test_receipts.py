@@ -85,7 +85,7 @@ async def test_a_receipt_holds_and_says_so(hub: HubDouble) -> None:
         "One run was paid for.",
         "The transfers are exactly these amounts, between these accounts, once.",
         "They are about this job and attempt, and were made when the result was accepted.",
-        "24.00 were put on hold for the 2 job(s) of the submission.",
+        "24.00 were put on hold for the 2 jobs of the submission.",
         "Each of the 4 ledger rows has the hash of its content.",
         f"They are linked in the ledger's chain (rows {first} to {last}).",
     ]
@@ -121,7 +121,7 @@ async def test_there_is_no_receipt_before_or_without_a_result(hub: HubDouble) ->
     sam, pia = await hub.account("sam", "submitter"), await hub.account("pia", "provider")
     [job_id] = await submit(sam, needs={"cores": 500}, max_price=CREDIT)
     answer = await sam.get(f"/jobs/{job_id}/receipt")
-    assert (answer.status_code, "it is queued" in answer.json()["detail"]) == (409, True)
+    assert (answer.status_code, "this one is queued" in answer.json()["detail"]) == (409, True)
     node = await hub.node(pia)
     [failing] = await submit(sam)
     [grant] = await node.take()

@@ -277,10 +277,12 @@ async def test_why_says_when_a_waiting_result_is_accepted(hub: HubDouble) -> Non
     job_id, _ = await disagree(hub, sam, nodes[:2])
     advance(hub, 60_000)
     why = (await sam.get(f"/jobs/{job_id}/why")).json()
-    assert "accepted in 540 s" in why["sentence"]
+    assert "If none does, it is accepted in 9 minutes." in why["sentence"]
+    assert "2 results, which do not decide" in why["sentence"]
     assert not why["unsatisfiable"]
     wanted = {"verify": "quorum:2", "ttl_s": 7_200, "needs": {"host": nodes[0].node_id}}
     [strict] = await submit(sam, spec=HOUR, **wanted)
     await answer(hub, nodes[:1])
     why = (await sam.get(f"/jobs/{strict}/why")).json()
-    assert "ends without a result in 7200 s" in why["sentence"]
+    assert why["sentence"].startswith("It has a result, which another owner's node must confirm.")
+    assert "ends without a result in 2 hours." in why["sentence"]

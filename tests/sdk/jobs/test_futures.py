@@ -198,7 +198,7 @@ def test_who_waits_too_briefly_is_told_that_the_job_goes_on(hub: FakeHub, pool: 
     hub.hold = True
     future = pool.submit(double, 1)
     with pytest.raises(
-        TimeoutError, match=f"{future.job_id} is not finished after 0.01 s and was not cancelled"
+        TimeoutError, match=f"{future.job_id} is not finished after 0.01 s; it was not cancelled"
     ):
         future.result(0.01)
     future.cancel()

@@ -62,7 +62,7 @@ function One({ approval }: { approval: Approval }) {
           <span className="break-words">{approval.summary}</span>
         </p>
         <p className="mt-1 text-muted text-sm">
-          asked by {approval.requested_by}, <Ago ms={approval.requested_at_ms} />
+          requested by {approval.requested_by}, <Ago ms={approval.requested_at_ms} />
           {approval.approved_by && `; ${approval.approved_by} has agreed`}
         </p>
       </div>

@@ -63,7 +63,7 @@ function Outcome({ check }: { check: Check }) {
       <p className="text-muted text-sm">
         {check.requested_by && (
           <>
-            Asked by <AccountName id={check.requested_by} />,{" "}
+            Requested by <AccountName id={check.requested_by} />,{" "}
           </>
         )}
         <Ago ms={check.started_at_ms} />

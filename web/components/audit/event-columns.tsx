@@ -75,6 +75,6 @@ export function eventColumns(names: Names, open: (event: HubEvent) => void): Col
       from: "sm",
       cell: (event) => <span title={event.actor}>{nameOf(event.actor, names)}</span>,
     },
-    { key: "when", title: "When", width: "7.25rem", right: true, cell: (event) => <Ago ms={event.at_ms} /> },
+    { key: "when", title: "When", width: "7.5rem", right: true, cell: (event) => <Ago ms={event.at_ms} /> },
   ];
 }

@@ -50,7 +50,7 @@ function About({ payout }: { payout: Payout }) {
       ) : (
         <Fact name="UPI id">{payout.upi ?? payout.masked}</Fact>
       )}
-      <Fact name="Asked">
+      <Fact name="Requested">
         <Moment ms={payout.created_at_ms} />
       </Fact>
       <Fact name="Changed">

@@ -68,7 +68,7 @@ function columns(open: (payout: Payout) => void, owners: boolean): Column<Payout
       cell: (payout) => <span title={payout.status}>{payout.status}</span>,
     },
     { key: "to", title: "To", width: "minmax(8rem,1fr)", from: "lg", cell: (payout) => payout.masked },
-    { key: "when", title: "Asked", width: "7rem", from: "sm", cell: (payout) => <Ago ms={payout.created_at_ms} /> },
+    { key: "when", title: "Requested", width: "7.5rem", from: "sm", cell: (payout) => <Ago ms={payout.created_at_ms} /> },
   ];
   return all.filter((column) => column.only ?? true);
 }

@@ -170,7 +170,7 @@ function columns(show: (entry: Entry) => void): Column<Entry>[] {
           <span className="text-muted">–</span>
         ),
     },
-    { key: "when", title: "When", width: "6.5rem", from: "sm", cell: (entry) => <Ago ms={entry.at_ms} /> },
+    { key: "when", title: "When", width: "7.5rem", from: "sm", cell: (entry) => <Ago ms={entry.at_ms} /> },
     {
       key: "available",
       title: "To spend",

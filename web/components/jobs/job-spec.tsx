@@ -91,7 +91,7 @@ function NeedFacts({ needs }: { needs: Needs }) {
         {needs.ram_mb == null ? "its cores' share" : megabytes(needs.ram_mb)} <span className="text-muted">·</span>{" "}
         {megabytes(needs.disk_mb)}
       </Fact>
-      <Fact name="Cards">
+      <Fact name="GPUs">
         {needs.gpus === 0 ? "none" : count(needs.gpus)}
         {needs.vram_mb > 0 && ` with ${megabytes(needs.vram_mb)} each`}
       </Fact>

@@ -107,7 +107,7 @@ const VERDICTS: Record<string, [Tone, string]> = {
 function Verdict({ job }: { job: JobDetail }) {
   const rule = <span className="text-muted text-sm"> ({job.verify})</span>;
   if (!job.verdict) {
-    const word = job.verify === "none" ? "no check was asked for" : isOver(job) ? "–" : "not yet";
+    const word = job.verify === "none" ? "not requested" : isOver(job) ? "–" : "not yet";
     return (
       <>
         <span className="text-muted">{word}</span> {job.verify !== "none" && rule}

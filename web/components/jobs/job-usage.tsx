@@ -90,13 +90,13 @@ function One({ usage, attempt }: { usage: Usage; attempt: AttemptUsage }) {
             least={0}
             most={100}
             series={[
-              { label: usage.gpus > 1 ? `${usage.gpus} cards, on average` : "card", points: cards, filled: true, colour: 3 },
+              { label: usage.gpus > 1 ? `${usage.gpus} GPUs, on average` : "GPU", points: cards, filled: true, colour: 3 },
             ]}
           />
         )}
         {vram && (
           <TimeChart
-            label={`Memory of the cards of ${name}`}
+            label={`GPU memory of ${name}`}
             times={times}
             format={megabytes}
             least={0}

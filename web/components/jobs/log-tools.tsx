@@ -72,7 +72,7 @@ function Find({ wishes, onChange, found, current, goTo }: LogToolsProps) {
           type="search"
           aria-label="Find in the output"
           placeholder="Find"
-          className={classes("control pl-8", wishes.words && "pr-16")}
+          className={classes("control pl-8", wishes.words && "pr-20", "[&::-webkit-search-cancel-button]:hidden")}
           value={wishes.words}
           onChange={(event) => onChange({ words: event.target.value })}
           onKeyDown={(event) => {
@@ -80,7 +80,7 @@ function Find({ wishes, onChange, found, current, goTo }: LogToolsProps) {
             if (event.key === "Escape") onChange({ words: "" });
           }}
         />
-        <span aria-live="polite" className="num -translate-y-1/2 pointer-events-none absolute top-1/2 right-8 text-muted text-sm">
+        <span aria-live="polite" className="num -translate-y-1/2 pointer-events-none absolute top-1/2 right-3 text-muted text-sm">
           {wishes.words && (found > 0 ? `${count(current + 1)}/${count(found)}` : "none")}
         </span>
       </div>

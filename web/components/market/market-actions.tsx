@@ -8,19 +8,17 @@ export function MarketActions() {
     <Card title="What you can do">
       <div className="grid gap-5">
         <div className="grid justify-items-start gap-2">
-          <h3>You lend a machine</h3>
+          <h3>Lend a machine</h3>
           <p className="text-muted">
-            Post a floor: below it your node takes no strangers' work, above it you earn the spot price less the fee.
+            Set a floor. Below it, your node takes no jobs from other people; above it, you earn the spot price less the fee.
           </p>
           <ButtonLink href="/nodes?mine=true" small>
             Set a floor
           </ButtonLink>
         </div>
         <div className="grid justify-items-start gap-2">
-          <h3>You have work</h3>
-          <p className="text-muted">
-            Ask for a quote, and name the most you would pay. The price of a job is fixed when a node takes it.
-          </p>
+          <h3>Run jobs</h3>
+          <p className="text-muted">Get a quote and set a maximum price. The price of a job is fixed when a node takes it.</p>
           <ButtonLink href="/submit" small>
             Get a quote
           </ButtonLink>

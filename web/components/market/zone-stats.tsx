@@ -6,7 +6,7 @@ import { credits, pluralize, ppm, units } from "@/lib/format";
 import { Change } from "./change";
 import { changeOf, type ZoneMarket } from "./zones";
 
-const NAMES = ["Spot price", "In the last hour", "Reference", "Wanted of offered", "Offered", "Wanted"];
+const NAMES = ["Spot price", "In the last hour", "Reference", "Demand / supply", "Offered", "Wanted"];
 
 export function ZoneStats({ zone }: { zone: ZoneMarket | undefined }) {
   if (!zone) {
@@ -31,7 +31,7 @@ export function ZoneStats({ zone }: { zone: ZoneMarket | undefined }) {
       <Stat name="Reference" hint={`${credits(zone.low)} to ${credits(zone.high)}`}>
         <Money micro={zone.reference} />
       </Stat>
-      <Stat name="Wanted of offered" hint={`${pluralize(zone.nodes, "node")} here`}>
+      <Stat name="Demand / supply" hint={`${pluralize(zone.nodes, "node")} here`}>
         {ppm(zone.utilisation_ppm)}
       </Stat>
       <Stat name="Offered" hint="units, free and busy">

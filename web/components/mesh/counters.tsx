@@ -26,7 +26,7 @@ export function Counters({ mesh }: { mesh: Schemas["MeshView"] | undefined }) {
       <Stat name="Cores" hint={`${cores(mesh.cores_busy)} busy`}>
         {cores(mesh.cores)}
       </Stat>
-      <Stat name="VRAM" hint={`${pluralize(mesh.gpus, "card")}, ${count(mesh.gpus_busy)} busy`}>
+      <Stat name="VRAM" hint={`${pluralize(mesh.gpus, "GPU")}, ${count(mesh.gpus_busy)} busy`}>
         {megabytes(mesh.vram_mb)}
       </Stat>
       <Stat name="Running" hint={mesh.running === 1 ? "job" : "jobs"}>

@@ -23,7 +23,7 @@ export function AddNode() {
     <Page
       title="Add a node"
       above={<Back href="/nodes">Nodes</Back>}
-      note="A Linux machine that asks the hub for work. It opens no port, and keeps strangers' jobs in a sandbox."
+      note="A Linux machine that asks the hub for work. It opens no port and runs other people's jobs in a sandbox."
     >
       {!lends ? (
         <Card>

@@ -47,7 +47,7 @@ const HELP: Record<StepName, ReactNode> = {
   sandbox: (
     <List>
       <li>
-        Strangers' jobs need bubblewrap or gVisor. On Debian and Ubuntu:
+        Other people's jobs need bubblewrap or gVisor. On Debian and Ubuntu:
         <div className="mt-1.5">
           <Code text="sudo apt install bubblewrap" label="Command that installs bubblewrap" />
         </div>

@@ -122,6 +122,6 @@ function columns(all: boolean): Column<Row>[] {
           <span className="text-muted">–</span>
         ),
     },
-    { key: "when", title: "When", width: "6.5rem", right: true, cell: (row) => <Ago ms={row.at_ms} /> },
+    { key: "when", title: "When", width: "7.5rem", right: true, cell: (row) => <Ago ms={row.at_ms} /> },
   ];
 }

@@ -18,7 +18,7 @@ const ROWS: { name: string; what: string; of: (scores: Scores) => string | null 
     what: "to the hub",
     of: (scores) => (scores.rtt_us == null ? null : `${(scores.rtt_us / 1000).toFixed(1)} ms`),
   },
-  { name: "Cards", what: "half-precision products", of: cards },
+  { name: "GPUs", what: "half-precision products", of: cards },
 ];
 
 function measurement(value: number | null | undefined, unit = ""): string | null {

@@ -133,7 +133,7 @@ const COLUMNS: Column<NodeView>[] = [
       </>
     ),
   },
-  { key: "state", title: "State", width: "11.5rem", cell: (node) => <NodeState node={node} /> },
+  { key: "state", title: "State", width: "11rem", cell: (node) => <NodeState node={node} /> },
   { key: "tier", title: "Tier", width: "minmax(6.5rem,9rem)", from: "sm", cell: (node) => <NodeTier node={node} /> },
   {
     key: "hardware",
@@ -144,18 +144,18 @@ const COLUMNS: Column<NodeView>[] = [
       <>
         <span className="block truncate">{coreWords(node)}</span>
         <span className="block truncate text-muted text-sm" title={cardWords(node)}>
-          {cardWords(node) || "no card"}
+          {cardWords(node) || "no GPU"}
         </span>
       </>
     ),
   },
-  { key: "isolation", title: "Isolation", width: "7.25rem", from: "xl", cell: (node) => node.profile.isolation },
+  { key: "isolation", title: "Isolation", width: "8rem", from: "xl", cell: (node) => node.profile.isolation },
   {
     key: "region",
     title: "Region",
     width: "minmax(6rem,9rem)",
     from: "xl",
-    cell: (node) => <span title={node.place}>{node.region || <span className="text-muted">not said</span>}</span>,
+    cell: (node) => <span title={node.place}>{node.region || <span className="text-muted">not set</span>}</span>,
   },
   {
     key: "reputation",
@@ -192,7 +192,7 @@ function NoneOfMine() {
           <>
             <p>
               Any Linux computer that is idle now and then can earn credits. It takes a one-time code and one command; it needs no
-              open port, and strangers' jobs stay in a sandbox.
+              open port, and other people's jobs run in a sandbox.
             </p>
             <ButtonLink href="/nodes/add" look="primary" className="justify-self-center">
               <Plus size={17} aria-hidden="true" /> Add a node

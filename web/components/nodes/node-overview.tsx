@@ -74,13 +74,13 @@ function Sandbox({ node }: { node: NodeView }) {
     <Card title="Isolation" aside={<Badge tone={profile.isolation === "process" ? "warn" : "good"}>{profile.isolation}</Badge>}>
       <p>{node.sandbox}</p>
       <p className="mt-2 text-muted text-sm">
-        The node attacks its own sandbox at every start and names the strongest level that held.
+        At every start the node tests each sandbox by trying to escape, and uses the strongest one that holds.
       </p>
       <div className="mt-4">
         <Facts>
           <Fact name="Network for jobs">{profile.network ? "the hosts that a job lists" : "none"}</Fact>
           {(profile.gpus?.length ?? 0) > 0 && (
-            <Fact name="Cards">{profile.lends_gpus ? "lent to everybody" : "for its owner and trusted accounts"}</Fact>
+            <Fact name="GPUs">{profile.lends_gpus ? "lent to everybody" : "for its owner and trusted accounts"}</Fact>
           )}
           {node.can_manage && (
             <Fact name="Trusted accounts">
@@ -104,7 +104,7 @@ function About({ node }: { node: NodeView }) {
           <Id id={node.id} />
         </Fact>
         <Fact name="Region">
-          {node.region || "not said"}
+          {node.region || "not set"}
           {node.place && <span className="text-muted"> · {node.place}</span>}
         </Fact>
         <Fact name="Joined">
@@ -116,7 +116,7 @@ function About({ node }: { node: NodeView }) {
         {!!profile.fetches_python?.length && (
           <Fact name="Other Pythons">{profile.fetches_python.join(", ")}, fetched when a job needs one</Fact>
         )}
-        <Fact name="System">{profile.platform || "not said"}</Fact>
+        <Fact name="System">{profile.platform || "not set"}</Fact>
         {profile.runtime && (
           <Fact name="Runtime of jobs">
             <span className="font-mono text-sm">{profile.runtime.slice(0, 12)}</span>

@@ -8,7 +8,7 @@ from typing import Any
 
 from computepool.agent.execution.specs import PreparedSpec
 from computepool.core.placement.rules import Demand
-from computepool.core.words import memory_size
+from computepool.core.words import cores, counted, memory_size
 from computepool.protocol.nodes.nodes import Grant
 
 
@@ -31,8 +31,8 @@ class Manifest:
         network = f"network to {', '.join(self.network)}" if self.network else "no network"
         labels = f", labelled {', '.join(self.labels)}" if self.labels else ""
         return (
-            f"{self.job_id} ({self.name}) of {self.submitter}{labels}: {self.cores:g} cores, {memory_size(self.ram_mb)} RAM, "
-            f"{memory_size(self.disk_mb)} disk, {self.minutes} minutes, {cards}, {network}"
+            f"{self.job_id} ({self.name}) of {self.submitter}{labels}: {cores(self.cores)}, {memory_size(self.ram_mb)} RAM, "
+            f"{memory_size(self.disk_mb)} disk, {counted(self.minutes, 'minute')}, {cards}, {network}"
         )
 
     def as_dict(self) -> dict[str, Any]:

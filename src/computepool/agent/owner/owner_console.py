@@ -28,7 +28,7 @@ from computepool.core.jobs.lifecycle import Outcome
 from computepool.core.money.money import format_credits, round_down
 from computepool.core.plaintext import printable
 from computepool.core.resources import NodeState
-from computepool.core.words import counted, memory_size, short_account
+from computepool.core.words import cores, counted, memory_size, short_account
 from computepool.protocol.money.market import OwnNodeView
 from computepool.protocol.nodes.nodes import Profile
 from computepool.protocol.plain_log import PlainFormatter
@@ -107,9 +107,9 @@ class OwnerConsole(Watcher):
             job = manifest(attempt.grant, attempt.spec)
             cards = f", {counted(len(job.gpus), 'GPU')}" if job.gpus else ""
             network = f", network to {', '.join(job.network)}" if job.network else ""
-            cores = counted_cores(job.cores)
+            size = cores(job.cores)
             self.show(
-                f"{self._describe(attempt)} started: {cores}, {memory_size(job.ram_mb)} RAM{cards}{network}, "
+                f"{self._describe(attempt)} started: {size}, {memory_size(job.ram_mb)} RAM{cards}{network}, "
                 f"at most {counted(job.minutes, 'minute')}"
             )
 
@@ -155,7 +155,7 @@ def greeting(
     memory = f"{memory_size(profile.ram_mb)} RAM, {memory_size(profile.disk_mb)} disk"
     network = "for jobs that list hosts to reach" if config.network else "none for jobs (--net)"
     facts = {
-        "Offers": f"{counted_cores(profile.cores)}, {memory}, {cards}, Python {profile.python_words}",
+        "Offers": f"{cores(profile.cores)}, {memory}, {cards}, Python {profile.python_words}",
         "Price": _price(known),
         "Sandbox": f"{profile.isolation}: {Level.parse(profile.isolation).meaning}",
         "Network": network,
@@ -165,10 +165,6 @@ def greeting(
     shown = [f"  {name:<9} {value}" for name, value in facts.items() if value]
     head = f"  {config.name} ({node_id}) joined {hub}{owner}"
     return "\n".join(map(printable, ["", head, "", *shown, "", *_COMMANDS, ""]))
-
-
-def counted_cores(cores: float) -> str:
-    return f"{cores:g} {'core' if cores == 1 else 'cores'}"
 
 
 def _price(known: OwnNodeView | None) -> str:

@@ -121,8 +121,12 @@ def bill(jobs: Sequence[JobView]) -> str:
     held, charge = sum(job.hold for job in jobs), sum(job.charge or 0 for job in jobs)
     if not held and not charge:
         return ""
-    back = f"{format_credits(held - charge)} of the {format_credits(held)} on hold were refunded."
-    return f"Cost: {format_credits(charge)} credits; {back}" if charge else f"Cost: nothing; {back}"
+    return f"Cost: {settled(charge, held)}."
+
+
+def settled(charge: int, held: int) -> str:
+    back = f"{format_credits(held - charge)} of the {format_credits(held)} on hold were refunded"
+    return f"{format_credits(charge)} credits; {back}" if charge else f"nothing; {back}"
 
 
 def sentence(job: JobDetail) -> str:
@@ -131,13 +135,18 @@ def sentence(job: JobDetail) -> str:
         took = "" if job.started_at_ms is None or job.finished_at_ms is None else (
             f" after {output.span(job.finished_at_ms - job.started_at_ms)}"
         )  # fmt: skip
-        words = [] if job.reason is Reason.EXIT_NONZERO and job.exit_code else [job.reason.replace("_", " ")]
-        words += [f"exit code {job.exit_code}"] if job.exit_code else []
-        why = f": {', '.join(words)}"
+        why = f": {ending(job.reason, job.exit_code)}"
         if job.state is JobState.SUCCEEDED:  # "done, but not confirmed: …"
             why = job.status.removeprefix(DONE) if job.status.startswith(DONE) else ""
         return f"{job.state}{where}{took}{why}"
     return f"{job.state}{where}: {job.status}" if job.state is JobState.QUEUED else f"{job.state}{where}"
+
+
+def ending(reason: str, exit_code: int | None) -> str:
+    """`timeout`, `exit code 3`."""
+    words = [] if reason == Reason.EXIT_NONZERO and exit_code else [reason.replace("_", " ")]
+    words += [f"exit code {exit_code}"] if exit_code else []
+    return ", ".join(words)
 
 
 class _PlainScreen:

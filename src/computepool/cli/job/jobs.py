@@ -108,7 +108,11 @@ def _remark(job: dict[str, Any]) -> str:
     """What its state does not say."""
     if job["state"] == "queued" or (job["state"] == "succeeded" and job["status"].startswith("done,")):
         return str(job["status"])
-    return "" if job["reason"] in ("completed", "started", "placed") else job["reason"].replace("_", " ")
+    if job["reason"] in ("completed", "started", "placed"):
+        return ""
+    from computepool.cli.job.follow import ending
+
+    return ending(job["reason"], job["exit_code"])
 
 
 @app.command()
@@ -154,13 +158,7 @@ def show(job_id: JobId) -> None:
             ("after", ", ".join(job.after)),
         ]
     )
-    if job.tries:
-        rows = [
-            (t.number, t.node_name, t.state, t.reason, t.resumed, t.exit_code, _traffic(t.usage), t.error)
-            for t in job.tries
-        ]
-        columns = ("ATTEMPT", "NODE", "STATE", "REASON", "RESUMED FROM", "EXIT", "NETWORK", "ERROR")
-        output.print_table(columns, rows, empty="")
+    _show_attempts(job)
     if job.outputs:
         rows_out = [(item.name, output.size(item.size), item.digest) for item in job.outputs]
         output.print_table(("OUTPUT", "SIZE", "DIGEST"), rows_out, empty="")
@@ -206,6 +204,26 @@ def checkpoint(
         save_outputs(pool, own, out, job_id=job_id)
 
 
+def _show_attempts(job: JobDetail) -> None:
+    if not job.tries:
+        return
+    rows = [
+        (
+            attempt.number,
+            attempt.node_name,
+            attempt.state,
+            attempt.reason.replace("_", " "),
+            attempt.resumed,
+            attempt.exit_code,
+            _traffic(attempt.usage),
+            attempt.error,
+        )
+        for attempt in job.tries
+    ]
+    columns = ("ATTEMPT", "NODE", "STATE", "REASON", "RESUMED FROM", "EXIT", "NETWORK", "ERROR")
+    output.print_table(columns, rows, empty="")
+
+
 def _show_corrected(right: CorrectedResult) -> None:
     rows = [(item.name, output.size(item.size), item.digest) for item in right.outputs]
     if right.result_artifact is not None:
@@ -219,8 +237,10 @@ def _show_corrected(right: CorrectedResult) -> None:
 def _cost(job: JobDetail) -> str | None:
     if job.charge is None:
         return f"at most {format_credits(job.hold)} (on hold)" if job.hold else None
+    from computepool.cli.job.follow import settled
+
     back = f"; {format_credits(job.taken_back)} refunded later" if job.taken_back else ""
-    return f"{format_credits(job.charge)} of {format_credits(job.hold)} on hold{back}" if job.hold else None
+    return f"{settled(job.charge, job.hold)}{back}" if job.hold else None
 
 
 _VERDICTS = {

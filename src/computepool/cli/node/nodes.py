@@ -19,6 +19,7 @@ from computepool.cli.node.options import Data
 from computepool.cli.options import LogJson, accepts, open_pool
 from computepool.core.errors import BadRequest, Conflict
 from computepool.core.money.money import format_credits
+from computepool.core.words import counted
 from computepool.protocol import plain_log
 
 if TYPE_CHECKING:
@@ -286,7 +287,7 @@ def _trust_fields(known: ReputationView) -> list[tuple[str, output.Cell]]:
         ("failures", f"{known.failures} (weight {known.failure_weight:.2f})"),
         ("last outcome", last),
         ("newcomer", newcomer),
-        ("tenure", f"{known.tenure_days} days, {known.verified_days} of them verified"),
+        ("tenure", f"{counted(known.tenure_days, 'day')}, {known.verified_days} of them verified"),
         ("trusted with", cap),
         ("streak", f"{known.streak} verified in a row"),
         ("violations", _violations(known)),

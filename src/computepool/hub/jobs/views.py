@@ -63,7 +63,7 @@ _SENTENCES: dict[Reason, str] = {
     Reason.CANCELLED_BY_USER: "cancelled",
     Reason.DEPENDENCY_FAILED: "a job it comes after did not succeed",
     Reason.PARENT_ENDED: "the job that submitted it did not succeed",
-    Reason.VERIFYING: "a result is there, and waits for another owner's node to confirm it",
+    Reason.VERIFYING: "it has a result, which another owner's node must confirm",
     Reason.RESULTS_DIFFER: (
         "nodes of several owners came to different results; if it is meant to, use --verify none, or --compare"
     ),
@@ -95,6 +95,7 @@ def wrong_sentence(back: int) -> str:
     return f"done, but the result was wrong: two other owners' nodes came to another one; {money}"
 
 
+_UNDECIDED = "it has {results} results, which do not decide; another owner's node must run it"
 _ALONE = "done, but not confirmed: no other owner's node could check the result yet"
 _TIED = "done, but not confirmed: another owner's node came to another result, and no further one could decide yet"
 _HELD = "; it is checked when one can, and its pay is held until then"
@@ -109,6 +110,8 @@ def status(row: JobRow, *, node: str | None) -> str:
         return (_TIED if row.results > 1 else _ALONE) + (_HELD if row.charge else "")
     if row.comparing is not None and state is JobState.QUEUED:
         return COMPARING
+    if row.results > 1 and state is JobState.QUEUED and reason is Reason.VERIFYING:
+        return _UNDECIDED.format(results=row.results)
     if row.pinned and state is JobState.QUEUED and reason is Reason.MOVED:
         return f"on its way to host {row.pinned}, where it goes on as soon as that host takes it"
     return sentence(state, reason, node=node, code=row.exit_code, tries=row.attempt_no)

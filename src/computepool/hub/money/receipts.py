@@ -45,7 +45,7 @@ async def issue(hub: Hub, principal: Principal, job_id: str) -> SignedReceipt:
     found, rows, hashes, result = await hub.store.read(load)
     facts = costs.visible(principal, found)
     if not facts.paid or facts.job.state != JobState.SUCCEEDED:
-        raise Conflict(f"There is a receipt when the job has succeeded; it is {facts.job.state}.")
+        raise Conflict(f"Only a job that succeeded has a receipt; this one is {facts.job.state}.")
     if not any(row.tx_key == settle_key(job_id) for row in rows):
         raise Conflict("Nothing was set aside or paid for this job, so there is no receipt.")
     transfers = [_transfer(row, hashes[row.seq - 1]) for row in rows]

@@ -8,6 +8,7 @@ from computepool.core.jobs.lifecycle import JobState, Reason
 from computepool.core.placement import explain
 from computepool.core.resources import Shape
 from computepool.core.trust import verification
+from computepool.core.words import counted, duration
 from computepool.hub.context import Hub
 from computepool.hub.fleet.shapes import shape_of
 from computepool.hub.identity.access import Principal
@@ -37,14 +38,14 @@ async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
     pending = [other for other in job.after if not await _has_succeeded(hub, principal, other)]
     if pending:
         return _plain(
-            hub, job, f"Waiting for {len(pending)} job(s) it comes after: {', '.join(pending[:5])}."
+            hub, job, f"Waiting for {counted(len(pending), 'job')} it comes after: {', '.join(pending[:5])}."
         )
     if job.status == views.COMPARING:
         return _plain(hub, job, job.status)
     ready_at_ms = hub.jobs.queue.backlog.ready_at_ms(job_id)
     if ready_at_ms is not None and ready_at_ms > hub.now_ms():
         wait_s = (ready_at_ms - hub.now_ms()) / 1000
-        return _plain(hub, job, f"{job.status.capitalize()}; the next try starts in {wait_s:.0f} s.")
+        return _plain(hub, job, f"{job.status.capitalize()}; the next try starts in {duration(wait_s)}.")
     requirements = job.spec.requirements()
     shape = (
         hub.jobs.queue.backlog.shape_of(job_id)
@@ -68,15 +69,15 @@ async def why(hub: Hub, principal: Principal, job_id: str) -> WhyView:
 
 
 async def _verifying(hub: Hub, job: JobDetail) -> str:
-    """A result is there: how long it waits at most, whoever comes."""
+    """How long a result waits to be confirmed."""
     if not verification.parse(job.verify).strict:
         wait_ms = round(hub.settings.verify_wait_s * 1000)
         left_s = max(0, job.queued_at_ms + wait_ms - hub.now_ms()) / 1000
-        return f"{_capital(job.status)}; accepted in {left_s:.0f} s if nobody does."
+        return f"{_capital(job.status)}. If none does, it is accepted in {duration(left_s)}."
     row = await hub.store.read(lambda connection: job_rows.get_job(connection, job.id))
     ends_ms = hub.now_ms() if row is None else row.expires_at_ms
     left_s = max(0, ends_ms - hub.now_ms()) / 1000
-    return f"{_capital(job.status)}; without that it ends without a result in {left_s:.0f} s."
+    return f"{_capital(job.status)}. If none does, the job ends without a result in {duration(left_s)}."
 
 
 def of_queued(hub: Hub, job_ids: Iterable[str]) -> dict[str, str]:

@@ -74,7 +74,7 @@ class JobFuture(Future[Any]):
             if self._id is None:
                 raise TimeoutError(self._not_submitted(timeout)) from error
             raise TimeoutError(
-                f"job {self._id} is not finished after {timeout:g} s and was not cancelled ({self._reason(timeout)})"
+                f"Job {self._id} is not finished after {timeout:g} s; it was not cancelled. {self._reason(timeout)}"
             ) from error
         except CancelledError as error:
             raise self._as_cancelled(error) from None
@@ -171,8 +171,8 @@ class JobFuture(Future[Any]):
         """Why it waits. Who looks every moment whether it is over does not ask the hub each time."""
         reason = ""
         if self._id is not None and waited_s >= notice_s():
-            reason = job_reason(self._source.pool.transport, self._id)
-        return reason or "future.why() says more"
+            reason = job_reason(self._source.pool.transport, self._id).removeprefix(f"{self._id}: ")
+        return reason or "future.why() explains its state."
 
     def logs(self) -> str:
         """What the job has printed so far."""

@@ -114,7 +114,10 @@ class JobApi(Resource):
         left_ms = WAIT_MS if end is None else round((end - time.monotonic()) * 1000)
         if left_ms <= 0:
             reason = job_reason(self._transport, job_id)
-            raise TimeoutError(f"job {job_id} is not finished yet" + (f" ({reason})" if reason else ""))
+            raise TimeoutError(
+                f"Job {job_id} is not finished yet."
+                + (f" {reason.removeprefix(f'{job_id}: ')}" if reason else "")
+            )
         return notice.left_ms(min(WAIT_MS, left_ms))
 
     def result_now(self, job_id: str, *, wait_ms: int = 0) -> JobResult:

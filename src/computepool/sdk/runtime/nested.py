@@ -143,7 +143,7 @@ class ChildFuture:
         end = None if timeout is None else time.monotonic() + timeout
         while not self._look(wait_ms=_wait_ms(end)):
             if end is not None and time.monotonic() >= end:
-                raise TimeoutError(f"job {self.job_id} is not finished after {timeout} s")
+                raise TimeoutError(f"Job {self.job_id} is not finished after {timeout:g} s")
         assert self._result is not None
         return self._read(self._result)
 

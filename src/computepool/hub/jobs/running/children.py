@@ -29,7 +29,7 @@ from computepool.hub.settings import Settings
 from computepool.protocol.jobs.children import ChildrenRequest
 from computepool.protocol.jobs.jobs import JobSpec, SubmitRequest
 
-_UNDECLARED = "This job may submit no others: it was submitted without children=N (--children N)."
+_UNDECLARED = "This job must not submit jobs: it was submitted without children=N (--children N)."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
