@@ -43,7 +43,7 @@ def test_an_account_is_made_and_let_in_by_a_link(
     dialog.get_by_label("Unfinished jobs at once").fill("7")
     dialog.get_by_label("Credits spent per day").fill("12.5")
     dialog.get_by_role("button", name="Save the limits").click()
-    expect(admin_page.get_by_text("The limits hold from now on")).to_be_visible()
+    expect(admin_page.get_by_text("Limits saved")).to_be_visible()
     account = web.admin.accounts.find("made-by-admin")
     assert set(account.roles) == {"submitter", "provider"}
     assert (account.jobs_open_max, account.spend_per_day_max) == (7, 12_500_000)
@@ -83,12 +83,12 @@ def test_prices_change_by_versions_and_nobody_overwrites_another(
 
     # The other one is told, without anything moving under their hands, and goes on from there with what was typed.
     allow(other, "status of 409")
-    expect(other.get_by_role("status").filter(has_text="in force meanwhile")).to_be_visible()
+    expect(other.get_by_role("status").filter(has_text="has applied version")).to_be_visible()
     assert other.evaluate(_FORM_TOP) == top
     other.get_by_label("Rate of cpu", exact=True).fill("0.81")
     other.get_by_role("button", name="Apply the prices").click()
     expect(other.get_by_role("alert").filter(has_text="meanwhile")).to_be_visible()
-    other.get_by_role("button", name=re.compile("Put my changes onto version")).click()
+    other.get_by_role("button", name=re.compile("Apply my changes to version")).click()
     other.get_by_role("button", name="Apply the prices").click()
     expect(other.get_by_role("heading", name=f"Prices, version {first.version + 2}")).to_be_visible()
     now = web.admin.prices.show()
@@ -113,7 +113,7 @@ def test_the_hub_says_how_it_is(web: Web, admin_page: Page, submitter_page: Page
     admin_page.get_by_role("tab", name="Hub keys").click()
     admin_page.get_by_role("button", name="Change the key").click()
     admin_page.get_by_role("dialog").get_by_role("button", name="Change the key").click()
-    expect(admin_page.get_by_text("signs from now on")).to_be_visible()
+    expect(admin_page.get_by_text("is now the signing key")).to_be_visible()
     admin_page.get_by_role("tab", name="Approvals").click()
     expect(admin_page.get_by_text("Nothing to approve")).to_be_visible()
     axe(admin_page)

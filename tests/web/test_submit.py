@@ -116,7 +116,7 @@ def fill_script(page: Page, folder: Path, after: str) -> None:
         Tier="rtx-4090, cpu",
     )
     fill(page, "Time and retries", Time_limit="90m", Retries="2", Priority="-5")
-    fill(page, "Name, runs", Name="odd 'name' \"x\"", Only_after_these_jobs=after)
+    fill(page, "Name, runs", Name="odd 'name' \"x\"", Run_after_these_jobs=after)
     fill(page, "Packages", Environment="A=1 2\nB=$HOME 'x'", Python_packages="numpy>=2,<3\nrich")
     fill(page, "Packages", Hosts_it_may_reach="files.example.org:443, *.example.com:8443")
     fill(
