@@ -68,7 +68,9 @@ def _ask(page: Page, two: Two, *, amount: str, note: str) -> None:
     dialog.get_by_label("Amount").fill(amount)
     dialog.get_by_label("Note").fill(note)
     dialog.get_by_role("button", name=f"Give {amount}").click()
-    expect(page.get_by_text("Saved: the credits are given once a second administrator agrees.")).to_be_visible()
+    expect(
+        page.get_by_text("Saved: the credits are given once a second administrator agrees.")
+    ).to_be_visible()
 
 
 def test_a_gift_waits_for_a_second_administrator(two: Two, asker: Page, second: Page) -> None:

@@ -119,9 +119,7 @@ def fill_script(page: Page, folder: Path, after: str) -> None:
     fill(page, "Name, runs", Name="odd 'name' \"x\"", Run_after_these_jobs=after)
     fill(page, "Packages", Environment="A=1 2\nB=$HOME 'x'", Python_packages="numpy>=2,<3\nrich")
     fill(page, "Packages", Hosts_it_may_reach="files.example.org:443, *.example.com:8443")
-    fill(
-        page, "Where", Regions="eu, in", Required_tags="fast", Labels_of_the_job="ml", Properties="rack=7"
-    )
+    fill(page, "Where", Regions="eu, in", Required_tags="fast", Labels_of_the_job="ml", Properties="rack=7")
     fill(
         page,
         "Where",
@@ -143,7 +141,9 @@ def fill_command(page: Page, folder: Path, after: str) -> None:
     page.get_by_label("Command", exact=True).fill("""/bin/sh -c 'echo "$0" -- --wait' done""")
     fill(page, "Machine", Cores="1")
     fill(page, "Name, runs", Runs="2")
-    fill(page, "Price", Maximum_price_per_hour_and_run="40")  # else it follows the market, which moves meanwhile
+    fill(
+        page, "Price", Maximum_price_per_hour_and_run="40"
+    )  # else it follows the market, which moves meanwhile
 
 
 @pytest.mark.soak

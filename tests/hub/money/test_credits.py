@@ -255,7 +255,10 @@ async def test_the_hold_of_a_later_job_is_that_of_its_submission(
     ids = await submit(sam, spec=HOUR, items=3)
     assert [earlier_id(job_id, item) for item, job_id in enumerate(ids)] == [ids[0]] * 3
     [entry] = (await got(sam, "/credits/statement", job_id=ids[2]))["entries"]
-    assert (entry["amount"], entry["text"]) == (3 * HOLD, f"Put on hold for job {ids[0]}, the first of 3 jobs.")
+    assert (entry["amount"], entry["text"]) == (
+        3 * HOLD,
+        f"Put on hold for job {ids[0]}, the first of 3 jobs.",
+    )
 
 
 BAD_FILTERS: list[dict[str, Any]] = [
@@ -381,7 +384,9 @@ async def test_before_and_without_a_result(
     assert theirs["hold"] is None
     await node.report(grant.attempt_id, outcome="failed", reason="exit_nonzero", exit_code=1)
     failed = await got(sam, f"/jobs/{held}/cost")
-    assert failed["sentence"] == "The job failed, so it cost nothing; the 16.00 credits on hold were refunded."
+    assert (
+        failed["sentence"] == "The job failed, so it cost nothing; the 16.00 credits on hold were refunded."
+    )
     assert (failed["charge"], failed["refund"]) == (0, HOLD)
     theirs = await got(pia, f"/jobs/{held}/cost")
     assert theirs["sentence"] == (
