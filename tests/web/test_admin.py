@@ -38,7 +38,7 @@ def test_an_account_is_made_and_let_in_by_a_link(
     admin_page.get_by_role("button", name="made-by-admin").click()
     dialog.get_by_label("provider", exact=True).check()
     dialog.get_by_role("button", name="Save the roles").click()
-    expect(admin_page.get_by_text("made-by-admin is now:")).to_be_visible()
+    expect(admin_page.get_by_text("made-by-admin is now")).to_be_visible()
     dialog.get_by_role("tab", name="Limits").click()
     dialog.get_by_label("Unfinished jobs at once").fill("7")
     dialog.get_by_label("Credits spent per day").fill("12.5")

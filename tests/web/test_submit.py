@@ -112,7 +112,7 @@ def fill_script(page: Page, folder: Path, after: str) -> None:
         RAM="0.5",
         Disk="300MB",
         GPUs="1",
-        VRAM_of_each="1.5GiB",
+        VRAM_per_GPU="1.5GiB",
         Tier="rtx-4090, cpu",
     )
     fill(page, "Time and retries", Time_limit="90m", Retries="2", Priority="-5")

@@ -130,7 +130,7 @@ function Choose({ group, close }: { group: Group; close: () => void }) {
       <div className="flex justify-end gap-2">
         <Button onClick={close}>Not now</Button>
         <Button look="primary" pending={pending} onClick={() => void send()}>
-          Bring it home
+          Deliver to a node
         </Button>
       </div>
     </>
