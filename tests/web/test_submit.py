@@ -213,14 +213,14 @@ def test_a_draft_survives_and_the_editor_lets_one_out(web: Web, submitter_page: 
     expect(cores).to_have_value("0")
     cores.fill("2")
     expect(cores).not_to_have_attribute("aria-invalid", "true")
-    expect(page.get_by_text("Price per hour")).to_be_visible()
+    expect(page.get_by_text("Price per hour", exact=True)).to_be_visible()
     # A number that cannot be read is not quietly left out.
     cores.fill("two")
     expect(page.get_by_text("Write a number.")).to_be_visible()
     expect(page.get_by_text("Fix the marked fields to get a quote.")).to_be_visible()
-    expect(page.get_by_text("Price per hour")).to_have_count(0)
+    expect(page.get_by_text("Price per hour", exact=True)).to_have_count(0)
     cores.fill("2")
-    expect(page.get_by_text("Price per hour")).to_be_visible()
+    expect(page.get_by_text("Price per hour", exact=True)).to_be_visible()
     fill(page, "Machine", RAM="lots")
     expect(page.get_by_text("Write 16, 16GB or 512MB.")).to_be_visible()
     for part in ("Where", "Price", "Verification", "Time", "Files", "Packages", "Name"):
