@@ -141,7 +141,7 @@ function CallOff({ group }: { group: Group }) {
   const ask = useReturnHome(group);
   return (
     <Confirm
-      trigger={(open) => <Button onClick={open}>Call it off</Button>}
+      trigger={(open) => <Button onClick={open}>Cancel the delivery</Button>}
       title="Leave the results at the hub?"
       action="Cancel the delivery"
       confirm={() => ask({ enabled: false })}
