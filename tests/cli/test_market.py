@@ -133,9 +133,13 @@ def test_history(pool: Pool, run: Run) -> None:
 
 def test_earnings_of_all_nodes_and_of_one(pool: Pool, run: Run) -> None:
     pool.market.set_default_floor("1")
-    [row] = cells(run("node", "earnings"))
-    name, hour, day, floor, *paid, said = row
-    assert (name, day, floor, paid) == ("studio-3", "0.00", "1.00", ["0.00", "0.00", "0.00"])
+    table = run("node", "earnings")
+    [row] = cells(table)
+    name, hour, use, day, floor, *paid, said = row
+    assert (name, use, day, floor, paid) == ("studio-3", "0 %", "0.00", "1.00", ["0.00", "0.00", "0.00"])
+    assert (
+        "FULL HOUR: with all its cores or GPUs in use. PER DAY: at the current use of its zone." in table.err
+    )
     assert float(hour) > 0
     assert said.endswith("it takes jobs.")
     done = run("node", "earnings", "studio-3")

@@ -123,7 +123,7 @@ def test_waiting_shows_the_price_before_and_the_bill_after(sam: Town, run: Run) 
 def test_too_little_money_says_how_much_is_missing_and_what_to_change(sam: Town, run: Run) -> None:
     done = run("submit", "--max-price", "1000", "--timeout", "1h", "--", "true")
     assert done.code == 4
-    assert "1,000.00 credits must be set aside; 95" in done.err
+    assert "1,000.00 credits must be put on hold; 95" in done.err
     assert "Shorten the time limit, lower the price limit, set a budget, or top up." in done.err
     assert done.err.endswith("Check your balance: pool credits\n")
 

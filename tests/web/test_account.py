@@ -23,7 +23,7 @@ def test_a_key_works_until_it_is_revoked(web: Web, provider_page: Page) -> None:
     dialog.get_by_label("Name").fill("made on the page")
     dialog.get_by_label("read", exact=True).check()
     axe(provider_page)
-    dialog.get_by_role("button", name="Make the key").click()
+    dialog.get_by_role("button", name="Create the key").click()
     key = dialog.get_by_label("Key", exact=True).inner_text().strip()
     assert key.startswith("cp_")
     assert status_with(web, key) == 200
@@ -58,7 +58,7 @@ def test_webhooks_are_made_tested_and_removed(web: Web, submitter_page: Page) ->
     submitter_page.get_by_role("button", name="New webhook").click()
     dialog = submitter_page.get_by_role("dialog")
     dialog.get_by_label("Address").fill("https://hooks.example.org/<i>told</i>")
-    dialog.get_by_role("button", name="Make the webhook").click()
+    dialog.get_by_role("button", name="Create the webhook").click()
     expect(dialog.get_by_label("Secret of the webhook", exact=True)).to_contain_text("whsec_")
     dialog.get_by_role("button", name="I have copied it").click()
     expect(submitter_page.get_by_text("https://hooks.example.org/<i>told</i>")).to_be_visible()

@@ -26,9 +26,9 @@ def test_events_are_found_heard_and_exported(web: Web, admin_page: Page, tmp_pat
     expect(table.get_by_role("row", name="audited-two")).to_be_visible()
     admin_page.get_by_role("button", name="Pause").click()
     web.admin.accounts.create("audited-three")
-    expect(admin_page.get_by_text(re.compile(r"paused, [1-9]\d* happened since"))).to_be_visible()
+    expect(admin_page.get_by_text(re.compile(r"paused, [1-9]\d* since then"))).to_be_visible()
     expect(table.get_by_role("row", name="audited-three")).to_have_count(0)
-    admin_page.get_by_role("button", name="Go on").click()
+    admin_page.get_by_role("button", name="Resume").click()
     expect(table.get_by_role("row", name="audited-three")).to_be_visible()
     expect(table.get_by_role("row", name="job queued")).to_have_count(0)
 
@@ -37,7 +37,7 @@ def test_events_are_found_heard_and_exported(web: Web, admin_page: Page, tmp_pat
     expect(dialog.get_by_role("heading", name="Account created")).to_be_visible()
     expect(dialog.get_by_text("account.created", exact=True)).to_be_visible()
     axe(admin_page)
-    dialog.get_by_role("button", name="only this").last.click()
+    dialog.get_by_role("button", name="filter").last.click()
     expect(admin_page).to_have_url(re.compile(f"account={made.id}"))
     expect(table.get_by_role("row", name="audited-two")).to_have_count(0)
 
@@ -47,7 +47,7 @@ def test_events_are_found_heard_and_exported(web: Web, admin_page: Page, tmp_pat
     download.value.save_as(saved)
     assert [event["account_id"] for event in json.loads(saved.read_text())] == [made.id]
 
-    admin_page.get_by_role("button", name="Take all filters away").click()
+    admin_page.get_by_role("button", name="Clear all filters").click()
     admin_page.get_by_label("Search").fill("no such words anywhere")
     expect(admin_page.get_by_text("No events match these filters")).to_be_visible()
 
@@ -69,14 +69,14 @@ def test_a_paused_trail_stands_still(web: Web, admin_page: Page) -> None:
     expect(table.get_by_role("row", name="submitter")).to_be_visible()
     web.admin.accounts.create("while-it-asked")
     page.get_by_role("button", name="Pause").click()
-    expect(page.get_by_role("button", name="Go on")).to_be_visible()
+    expect(page.get_by_role("button", name="Resume")).to_be_visible()
     with page.expect_response(newer) as answer:
         held[0].continue_()
     page.unroute(newer)
     assert "while-it-asked" in answer.value.text()
     page.evaluate("() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
     expect(table.get_by_role("row", name="while-it-asked")).to_have_count(0)
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Resume").click()
     expect(table.get_by_role("row", name="while-it-asked")).to_be_visible()
 
 

@@ -44,7 +44,7 @@ def test_a_payout_is_asked_for_approved_and_paid(web: Web, provider_page: Page, 
     expect(bank).to_have_attribute("aria-pressed", "true")  # and no list of others is shown any more
     admin_page.get_by_role("button", name="provider").click()
     dialog.get_by_label("The bank's reference, or why it failed").fill("UTR4312001")
-    dialog.get_by_role("button", name="It was paid").click()
+    dialog.get_by_role("button", name="Record as paid").click()
     expect(mine.get_by_text("paid", exact=True)).to_be_visible()
 
     for page in (admin_page, provider_page):
@@ -59,15 +59,15 @@ def test_a_statement_says_why(web: Web, submitter_page: Page, tmp_path: Path) ->
     submitter_page.goto(f"{web.url}/credits/?job={job.job_id}")
     settled(submitter_page)
     table = submitter_page.get_by_role("table", name="Statement")
-    for kind in ("set aside", "paid for jobs", "came back"):
+    for kind in ("on hold", "paid for jobs", "refunded"):
         expect(table.get_by_text(kind, exact=True).first).to_be_visible()
     axe(submitter_page)
     submitter_page.get_by_label("Kind").select_option("pay")
     expect(submitter_page).to_have_url(re.compile("kind=pay"))
-    expect(table.get_by_text("set aside", exact=True)).to_have_count(0)
+    expect(table.get_by_text("on hold", exact=True)).to_have_count(0)
     table.get_by_role("button").first.click()
     dialog = submitter_page.get_by_role("dialog")
-    expect(dialog.get_by_role("heading", name="Why the job cost that")).to_be_visible()
+    expect(dialog.get_by_role("heading", name="How the cost was calculated")).to_be_visible()
     expect(dialog.get_by_text("Spot price", exact=False).first).to_be_visible()
     axe(submitter_page)
     dialog.get_by_role("link", name="Open the job").click()
@@ -99,7 +99,7 @@ def test_a_statement_adds_up_on_a_small_screen(web: Web, open_page: OpenPage) ->
     page.goto(f"{web.url}/credits/")
     settled(page)
     table = page.get_by_role("table", name="Statement")
-    header = table.get_by_role("columnheader", name="In all")
+    header = table.get_by_role("columnheader", name="Total")
     expect(header).to_be_in_viewport(ratio=1)
     held = web.submitter.jobs.get(job.job_id).hold
     expect(table.get_by_text(f"+{format_credits(held - charge)}", exact=True).first).to_be_visible()

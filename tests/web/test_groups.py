@@ -56,7 +56,7 @@ def test_a_group_fills_while_one_looks_and_comes_as_files(
     axe(page)
     page.get_by_role("link", name="five squares").click()
     # Nobody reloads it: it becomes complete before one's eyes.
-    expect(page.get_by_text("Complete: everything that it waited for is over.")).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("Complete: nothing is pending.")).to_be_visible(timeout=60_000)
     expect(page.get_by_role("list", name="Items by state")).to_have_text(
         re.compile("4.*succeeded.*1.*failed")
     )
@@ -118,8 +118,8 @@ def test_ten_thousand_items_are_seen_at_once_and_cancelled_with_a_question(
         table.evaluate("table => { table.scrollTop = table.scrollHeight }")
         expect(table).to_have_attribute("aria-rowcount", rows)
     page.get_by_role("button", name="Cancel the rest").click()
-    page.get_by_role("button", name="Cancel it").click()
-    expect(page.get_by_text("Complete: everything")).to_be_visible()
+    page.get_by_role("button", name="Cancel the rest").click()
+    expect(page.get_by_text("Complete: nothing is pending.")).to_be_visible()
     assert pool.groups.get(group.id).failed == MANY - 1
 
 
@@ -138,9 +138,9 @@ def test_results_go_home_when_one_asks_for_it(web: Web, open_page: OpenPage) -> 
         page.route(its_own, lambda route: held.append((route, route.fetch())))
         with page.expect_request(its_own):
             pool.groups.collector(group.id).job_result("early", 1)
-        page.get_by_role("button", name="Bring it home").click()
-        page.get_by_label("To which node").select_option(label="desk of the admin")
-        page.get_by_role("dialog").get_by_role("button", name="Bring it home").click()
+        page.get_by_role("button", name="Deliver to a node").click()
+        page.get_by_label("Node", exact=True).select_option(label="desk of the admin")
+        page.get_by_role("dialog").get_by_role("button", name="Deliver to a node").click()
         asked = page.get_by_text("when complete", exact=True)
         expect(asked).to_be_visible()
         # How it was before does not come back with an answer that was late.
@@ -153,11 +153,11 @@ def test_results_go_home_when_one_asks_for_it(web: Web, open_page: OpenPage) -> 
         for later, answer in held:
             later.fulfill(response=answer)
         page.unroute(its_own)
-        page.get_by_role("button", name="Call it off").click()
-        page.get_by_role("dialog").get_by_role("button", name="Call it off").click()
+        page.get_by_role("button", name="Cancel the delivery").click()
+        page.get_by_role("dialog").get_by_role("button", name="Cancel the delivery").click()
         expect(page.get_by_text("stays at the hub", exact=True)).to_be_visible()
-        page.get_by_role("button", name="Bring it home").click()
-        page.get_by_role("dialog").get_by_role("button", name="Bring it home").click()
+        page.get_by_role("button", name="Deliver to a node").click()
+        page.get_by_role("dialog").get_by_role("button", name="Deliver to a node").click()
         pool.groups.collector(group.id).job_result("only", 1)
         expect(page.get_by_text("home", exact=True)).to_be_visible(timeout=30_000)
         expect(page.get_by_text("for-the-desk-")).to_be_visible()

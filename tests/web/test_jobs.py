@@ -107,7 +107,7 @@ def test_output_arrives_live_until_the_job_is_cancelled(
     expect(_line(page, "tick 3").first).to_be_visible()
     expect(_line(page, "tick 12").first).to_be_visible()  # nothing was pressed, nothing loaded again
     expect(page.get_by_role("progressbar", name="Progress")).to_have_attribute("value", "0.25")
-    expect(page.get_by_text("if it succeeded now")).to_be_visible()
+    expect(page.get_by_text("if it succeeds now")).to_be_visible()
 
     find = page.get_by_label("Find in the output")
     find.fill("CAREFUL")
@@ -247,7 +247,7 @@ def test_a_waiting_job_tells_why(web: Web, open_page: OpenPage, submitter: Submi
     page.goto(f"{web.url}/jobs/?id={job_id}")
     expect(page.get_by_role("heading", name="Why it waits")).to_be_visible()
     expect(page.get_by_text("No node can run this").first).to_be_visible()
-    page.get_by_text(re.compile("conditions? keeps? nodes away")).wait_for()
+    page.get_by_text(re.compile("conditions? excludes? nodes")).wait_for()
     expect(page.get_by_role("region", name="Conditions")).to_contain_text("64 whole GPUs")
     settled(page)
     axe(page)

@@ -81,7 +81,7 @@ def test_the_page_stays_with_its_zone(web: Web, submitter_page: Page) -> None:
 @pytest.mark.soak
 def test_another_economy_says_what_holds_instead(web: Web, submitter_page: Page) -> None:
     page = submitter_page
-    said = "Nothing has a price in this pool: jobs cost nothing, and lending earns nothing."
+    said = "This pool has no prices: jobs cost nothing, and lending earns nothing."
     free = web.admin.market().model_copy(update={"economy": "none", "zones": [], "sentence": said})
     assert isinstance(free, MarketView)
 

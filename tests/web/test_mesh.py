@@ -156,9 +156,9 @@ def test_the_mesh_is_seen_as_it_lives(web: Web, submitter_page: Page) -> None:
     page.get_by_role("button", name="Pause").click()
     before = activity.inner_text()
     web.submitter.command(["true"])
-    expect(page.get_by_text("Paused; nothing is missed")).to_be_visible()
+    expect(page.get_by_text("Paused; events are kept")).to_be_visible()
     assert activity.inner_text().count("command") == before.count("command")
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Resume").click()
     expect(activity.get_by_text(re.compile(r"commands? finished")).first).to_be_visible()
     axe(page)
 

@@ -67,7 +67,7 @@ def test_a_machine_joins_with_the_code_of_the_page(web: Web, provider_page: Page
     page = provider_page
     page.goto(f"{web.url}/nodes/")
     page.get_by_role("link", name="Add a node").click()
-    page.get_by_role("button", name="Make a code").click()
+    page.get_by_role("button", name="Create a code").click()
     code = page.get_by_role("region", name="One-time code").inner_text()
     command = page.get_by_role("region", name="Command 2").inner_text()
     assert shlex.split(command)[-1] == code
@@ -134,7 +134,7 @@ def test_its_owner_pauses_it_and_sets_a_floor(web: Web, workshop: str, provider_
     page.get_by_role("tab", name="Earnings").click()
     page.get_by_label("Floor", exact=True).fill("much")
     page.get_by_role("button", name="Save the floor").click()
-    expect(page.get_by_text("An amount of credits, such as 6.50.")).to_be_visible()
+    expect(page.get_by_text("Enter an amount of credits, such as 6.50.")).to_be_visible()
     page.get_by_label("Floor", exact=True).fill("900")
     page.get_by_role("button", name="Save the floor").click()
     # What it means today is the hub's own sentence.
@@ -143,7 +143,7 @@ def test_its_owner_pauses_it_and_sets_a_floor(web: Web, workshop: str, provider_
     expect(heading).to_contain_text("floor above price")
     assert web.provider.nodes.get(node_id).floor == 900 * CREDIT
     axe(page)
-    page.get_by_role("button", name="Clear it").click()
+    page.get_by_role("button", name="Clear", exact=True).click()
     expect(page.get_by_text("No minimum price set: the node takes any price.").first).to_be_visible()
     wait_until(lambda: web.provider.nodes.get(node_id).floor is None, 10, "the floor is gone")
 
@@ -200,8 +200,8 @@ def test_its_rules_refuse_a_job(web: Web, workshop: str, provider_page: Page, al
     page, node_id = provider_page, workshop
     allow(page, "status of 4(22|04).*/rules")
     page.goto(f"{web.url}/nodes/?id={node_id}&tab=rules")
-    expect(page.get_by_text("No rules: the node takes whatever fits it.")).to_be_visible()
-    longest, denied = page.get_by_label("Longest"), page.get_by_label("No jobs of")
+    expect(page.get_by_text("No rules: the node takes any job that fits.")).to_be_visible()
+    longest, denied = page.get_by_label("Maximum duration"), page.get_by_label("No jobs of")
     longest.fill("0")
     denied.fill("nobody-here")
     save = page.get_by_role("button", name="Save the rules")
@@ -270,7 +270,7 @@ def test_anothers_node_shows_no_controls(web: Web, submitter_page: Page, admin_p
     admin_page.get_by_role("button", name="Revoke").click()
     expect(admin_page.get_by_role("dialog")).to_contain_text("cannot be taken back")
     axe(admin_page)
-    admin_page.get_by_role("button", name="Keep it as it is").click()
+    admin_page.get_by_role("button", name="Keep", exact=True).click()
     expect(admin_page.get_by_role("heading", level=1)).to_contain_text(_AT_WORK)
     # Somebody who may not lend is told so, and led to everybody's nodes.
     submitter_page.goto(f"{web.url}/nodes/add/")

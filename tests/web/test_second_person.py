@@ -68,7 +68,9 @@ def _ask(page: Page, two: Two, *, amount: str, note: str) -> None:
     dialog.get_by_label("Amount").fill(amount)
     dialog.get_by_label("Note").fill(note)
     dialog.get_by_role("button", name=f"Give {amount}").click()
-    expect(page.get_by_text("Kept: it happens when a second administrator agrees.")).to_be_visible()
+    expect(
+        page.get_by_text("Saved: the credits are given once a second administrator agrees.")
+    ).to_be_visible()
 
 
 def test_a_gift_waits_for_a_second_administrator(two: Two, asker: Page, second: Page) -> None:
@@ -85,8 +87,8 @@ def test_a_gift_waits_for_a_second_administrator(two: Two, asker: Page, second: 
     # Nobody reloads: the second one's page has heard of it.
     expect(second.get_by_text("for the contest")).to_be_visible()
     second.get_by_role("button", name="Agree").click()
-    expect(second.get_by_text("Agreed, and done.")).to_be_visible()
-    expect(second.get_by_text("Nothing waits")).to_be_visible()
+    expect(second.get_by_text("Approved.")).to_be_visible()
+    expect(second.get_by_text("Nothing to approve")).to_be_visible()
     assert two.admin.credits(account_id=two.sam_id).available == before + 12_500_000
 
 
@@ -97,10 +99,10 @@ def test_a_gift_is_refused_with_a_reason(two: Two, asker: Page, second: Page) ->
     second.goto(f"{two.url}/admin/?tab=approvals")
     refuse = second.get_by_role("button", name="Refuse")
     expect(refuse).to_be_disabled()
-    second.get_by_label("Why it is refused").fill("nobody won that much")
+    second.get_by_label("Reason for a rejection").fill("nobody won that much")
     refuse.click()
-    expect(second.get_by_text("Refused.")).to_be_visible()
-    expect(second.get_by_text("Nothing waits")).to_be_visible()
+    expect(second.get_by_text("Rejected.")).to_be_visible()
+    expect(second.get_by_text("Nothing to approve")).to_be_visible()
     assert two.admin.credits(account_id=two.sam_id).available == before
     asker.goto(f"{two.url}/audit/?text=nobody%20won")
     expect(asker.get_by_role("button", name="approval rejected")).to_be_visible()

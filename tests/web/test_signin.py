@@ -75,7 +75,7 @@ def test_nobody_is_sent_elsewhere(web: Web, provider_page: Page, visitor_page: P
     origin = re.escape(web.url)
     for bad in ELSEWHERE:
         provider_page.goto(f"{web.url}/signin/?next={quote(bad, safe='')}")
-        provider_page.get_by_role("button", name="Go on as provider").click()
+        provider_page.get_by_role("button", name="Continue as provider").click()
         expect(provider_page.get_by_role("navigation", name="Pages")).to_be_visible()
         assert re.match(rf"{origin}/", provider_page.url), (bad, provider_page.url)
     # And the same where a code is used.

@@ -112,16 +112,14 @@ def fill_script(page: Page, folder: Path, after: str) -> None:
         RAM="0.5",
         Disk="300MB",
         GPUs="1",
-        VRAM_of_each="1.5GiB",
+        VRAM_per_GPU="1.5GiB",
         Tier="rtx-4090, cpu",
     )
-    fill(page, "Time and tries", Time_limit="90m", Retries="2", Priority="-5")
-    fill(page, "Name, runs", Name="odd 'name' \"x\"", Only_after_these_jobs=after)
+    fill(page, "Time and retries", Time_limit="90m", Retries="2", Priority="-5")
+    fill(page, "Name, runs", Name="odd 'name' \"x\"", Run_after_these_jobs=after)
     fill(page, "Packages", Environment="A=1 2\nB=$HOME 'x'", Python_packages="numpy>=2,<3\nrich")
     fill(page, "Packages", Hosts_it_may_reach="files.example.org:443, *.example.com:8443")
-    fill(
-        page, "Where", Regions="eu, in", Tags_it_must_have="fast", Labels_of_the_job="ml", Properties="rack=7"
-    )
+    fill(page, "Where", Regions="eu, in", Required_tags="fast", Labels_of_the_job="ml", Properties="rack=7")
     fill(
         page,
         "Where",
@@ -131,11 +129,11 @@ def fill_script(page: Page, folder: Path, after: str) -> None:
         This_node_only="workshop",
     )
     page.get_by_label("Isolation").select_option("namespace")
-    fill(page, "Price", Most_per_hour_and_run="40.25", Budget_for_all_runs="90")
-    fill(page, "Trust", Verification="none")
+    fill(page, "Price", Maximum_price_per_hour_and_run="40.25", Budget_for_all_runs="90")
+    fill(page, "Verification", Method="none")
     (folder / "a=b c.csv").write_text("1,2\n")
     page.get_by_label("Files to send with the job").set_input_files(folder / "a=b c.csv")
-    expect(page.get_by_role("button", name="Leave out a=b c.csv")).to_be_visible()
+    expect(page.get_by_role("button", name="Remove a=b c.csv")).to_be_visible()
 
 
 def fill_command(page: Page, folder: Path, after: str) -> None:
@@ -143,7 +141,9 @@ def fill_command(page: Page, folder: Path, after: str) -> None:
     page.get_by_label("Command", exact=True).fill("""/bin/sh -c 'echo "$0" -- --wait' done""")
     fill(page, "Machine", Cores="1")
     fill(page, "Name, runs", Runs="2")
-    fill(page, "Price", Most_per_hour_and_run="40")  # else it follows the market, which moves meanwhile
+    fill(
+        page, "Price", Maximum_price_per_hour_and_run="40"
+    )  # else it follows the market, which moves meanwhile
 
 
 @pytest.mark.soak
@@ -162,7 +162,7 @@ def test_the_command_line_and_the_python_submit_exactly_what_the_form_does(
             page.get_by_role("button", name="Save the script").click()
         saved.value.save_as(tmp_path / "it's mine.py")
     line = page.get_by_role("region", name="Command line").inner_text()
-    page.get_by_role("group", name="Way to submit").get_by_role("button", name="Python").click()
+    page.get_by_role("group", name="Language").get_by_role("button", name="Python").click()
     python = page.get_by_role("region", name="Python").inner_text()
     count, before = (2 if fill_in is fill_command else 1), known(pool)
     submit(page)
@@ -213,17 +213,17 @@ def test_a_draft_survives_and_the_editor_lets_one_out(web: Web, submitter_page: 
     expect(cores).to_have_value("0")
     cores.fill("2")
     expect(cores).not_to_have_attribute("aria-invalid", "true")
-    expect(page.get_by_text("Price per hour")).to_be_visible()
+    expect(page.get_by_text("Price per hour", exact=True)).to_be_visible()
     # A number that cannot be read is not quietly left out.
     cores.fill("two")
     expect(page.get_by_text("Write a number.")).to_be_visible()
     expect(page.get_by_text("Fix the marked fields to get a quote.")).to_be_visible()
-    expect(page.get_by_text("Price per hour")).to_have_count(0)
+    expect(page.get_by_text("Price per hour", exact=True)).to_have_count(0)
     cores.fill("2")
-    expect(page.get_by_text("Price per hour")).to_be_visible()
+    expect(page.get_by_text("Price per hour", exact=True)).to_be_visible()
     fill(page, "Machine", RAM="lots")
     expect(page.get_by_text("Write 16, 16GB or 512MB.")).to_be_visible()
-    for part in ("Where", "Price", "Trust", "Time", "Files", "Packages", "Name"):
+    for part in ("Where", "Price", "Verification", "Time", "Files", "Packages", "Name"):
         fill(page, part)
     axe(page)
 
@@ -302,7 +302,7 @@ def test_what_was_written_is_asked_about_and_stays_with_its_author(web: Web, ope
     page.get_by_role("button", name="Command", exact=True).click()
     page.get_by_label("Command", exact=True).fill("make everything --secret=1")
     template(page, "Picture")
-    question = page.get_by_role("dialog", name="Replace what you wrote?")
+    question = page.get_by_role("dialog", name="Replace your input?")
     question.get_by_role("button", name="Keep mine").click()
     expect(page.get_by_label("Command", exact=True)).to_have_value("make everything --secret=1")
 

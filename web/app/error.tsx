@@ -9,7 +9,7 @@ export default function PageError({ error, reset }: { error: Error; reset: () =>
   const again = error.name === "ChunkLoadError" ? () => window.location.reload() : reset;
   return (
     <Page title="This page failed">
-      <Empty title="Something in this page went wrong; nothing at the hub has changed.">
+      <Empty title="This page ran into an error. Nothing changed at the hub.">
         <p className="break-words font-mono text-sm">{error.message}</p>
         <Button className="justify-self-center" onClick={again}>
           Try again

@@ -8,7 +8,7 @@ export default function NotFound() {
     <Page title="No such page">
       <Empty title="There is nothing at this address.">
         <ButtonLink href="/" className="justify-self-center">
-          To the mesh
+          Go to the mesh
         </ButtonLink>
       </Empty>
     </Page>

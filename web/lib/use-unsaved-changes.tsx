@@ -31,12 +31,7 @@ export function useUnsavedChanges(unsaved: boolean): ReactNode {
     };
   }, [unsaved]);
   return (
-    <Dialog
-      open={to !== null}
-      onClose={() => setTo(null)}
-      title="Leave without saving?"
-      note="What you changed here is not saved yet."
-    >
+    <Dialog open={to !== null} onClose={() => setTo(null)} title="Leave without saving?" note="Your changes are not saved yet.">
       <div className="flex flex-wrap justify-end gap-2">
         <Button onClick={() => setTo(null)}>Stay here</Button>
         <Button look="danger" onClick={() => to !== null && router.push(to as Route)}>

@@ -8,7 +8,7 @@ import { capitalize, humanize } from "@/lib/labels";
 it("puts the API's codes into words", () => {
   expect([eventLabel("job.failed"), eventLabel("node.penalised"), eventLabel("hub.some_new_event")]).toEqual([
     "job failed",
-    "wrong result proven",
+    "result proven wrong",
     "hub some new event",
   ]);
   expect([humanize("not_polling"), humanize("No node has a card."), capitalize("not polling")]).toEqual([

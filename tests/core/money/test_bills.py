@@ -53,7 +53,7 @@ def test_the_submitter_is_told_where_it_went() -> None:
     assert bills.charged_sentence(BILL, hold=60 * CREDIT) == (
         "This job cost 0.106304 credits: 12.345 s on attic-pc at 31.00 per hour (1 card of rtx-4090, region eu, at the spot"
         " price of 31.00); 0.085043 went to the node's owner, 0.021261 (20 %) to the platform, and 59.893696 of the"
-        " 60.00 set aside came back."
+        " 60.00 on hold were refunded."
     )
 
 
@@ -71,13 +71,13 @@ def test_cores_are_called_cores() -> None:
 def test_nothing_is_said_to_cost_nothing() -> None:
     free = replace(BILL, price=0, charge=0)
     assert bills.charged_sentence(free, hold=5 * CREDIT) == (
-        "This job cost nothing: attic-pc did it at a price of 0; 5.00 of the 5.00 set aside came back."
+        "This job cost nothing: attic-pc did it at a price of 0; 5.00 of the 5.00 on hold were refunded."
     )
     assert bills.charged_sentence(free, hold=0) == "This job cost nothing: attic-pc did it at a price of 0."
     own = replace(free, own=True)
     assert bills.charged_sentence(own, hold=0) == "This job was free: attic-pc is your own node."
     assert bills.charged_sentence(own, hold=5 * CREDIT, yours=False) == (
-        "This job was free: attic-pc is its submitter's own node; 5.00 of the 5.00 set aside came back."
+        "This job was free: attic-pc is its submitter's own node; 5.00 of the 5.00 on hold were refunded."
     )
     assert [line.label for line in bills.lines(own)] == ["time", "charge"]
     assert bills.lines(own)[-1].text == "0.00: the node belongs to the submitter"

@@ -213,7 +213,7 @@ async def test_a_statement_explains_every_transfer(
             "another account",
             f"Paid to the owner of the node that did job {job_id}.",
         ),
-        ("hold", 0, -hold, "available", "held", f"Set aside for job {job_id}."),
+        ("hold", 0, -hold, "available", "held", f"Put on hold for job {job_id}."),
         ("grant", 100 * CREDIT, 100 * CREDIT, "promotion", "available", "Credits to begin with."),
     ]
     assert (await got(sam, "/credits"))["available"] == sum(e["available_change"] for e in entries)
@@ -255,7 +255,10 @@ async def test_the_hold_of_a_later_job_is_that_of_its_submission(
     ids = await submit(sam, spec=HOUR, items=3)
     assert [earlier_id(job_id, item) for item, job_id in enumerate(ids)] == [ids[0]] * 3
     [entry] = (await got(sam, "/credits/statement", job_id=ids[2]))["entries"]
-    assert (entry["amount"], entry["text"]) == (3 * HOLD, f"Set aside for job {ids[0]}, the first of 3 jobs.")
+    assert (entry["amount"], entry["text"]) == (
+        3 * HOLD,
+        f"Put on hold for job {ids[0]}, the first of 3 jobs.",
+    )
 
 
 BAD_FILTERS: list[dict[str, Any]] = [
@@ -337,7 +340,7 @@ async def test_why_a_job_cost_that(hub: HubDouble, sam: httpx2.AsyncClient, pia:
     assert cost["sentence"] == (
         "This job cost 0.840001 credits: 540.001 s (9 min) on test-node at 5.60 per hour (1 core, region in, at the"
         " spot price of 5.60); 0.672 went to the node's owner, 0.168001 (20 %) to the platform, and 11.159999 of the"
-        " 12.00 set aside came back."
+        " 12.00 on hold were refunded."
     )
     assert [line["label"] for line in cost["lines"]] == (
         ["base", "tier", "region", "reference", "spot", "units", "price", "time", "charge", "fee", "pay"]
@@ -360,14 +363,14 @@ async def test_before_and_without_a_result(
     node = await hub.node(pia)
     [waiting] = await submit(sam, spec=HOUR, needs={"cores": 5})
     assert (await got(sam, f"/jobs/{waiting}/cost"))["sentence"] == (
-        "Nothing has been charged yet: 80.00 credits are set aside, and at most 80.00 per hour."
+        "Nothing has been charged yet: 80.00 credits are on hold, and at most 80.00 per hour."
         " Only a result is paid for."
     )
     [held] = await submit(sam, spec=HOUR)
     [grant] = await node.take()
     mine = await got(sam, f"/jobs/{held}/cost")
     assert mine["sentence"] == (
-        "Nothing has been charged yet: 16.00 credits are set aside; it costs 8.00 per hour where it is now."
+        "Nothing has been charged yet: 16.00 credits are on hold; it costs 8.00 per hour where it is now."
         " Only a result is paid for."
     )
     assert not mine["settled"]
@@ -381,7 +384,9 @@ async def test_before_and_without_a_result(
     assert theirs["hold"] is None
     await node.report(grant.attempt_id, outcome="failed", reason="exit_nonzero", exit_code=1)
     failed = await got(sam, f"/jobs/{held}/cost")
-    assert failed["sentence"] == "The job failed, so it cost nothing; the 16.00 credits set aside came back."
+    assert (
+        failed["sentence"] == "The job failed, so it cost nothing; the 16.00 credits on hold were refunded."
+    )
     assert (failed["charge"], failed["refund"]) == (0, HOLD)
     theirs = await got(pia, f"/jobs/{held}/cost")
     assert theirs["sentence"] == (
@@ -405,7 +410,7 @@ async def test_other_tries_cost_nothing_and_ones_own_node_is_free(
     await node.report(second.attempt_id)
     cost = await got(both, f"/jobs/{job_id}/cost")
     assert cost["sentence"] == (
-        "This job was free: test-node is your own node; 16.00 of the 16.00 set aside came back."
+        "This job was free: test-node is your own node; 16.00 of the 16.00 on hold were refunded."
         " 1 other try cost nothing: only results that count are paid for."
     )
 

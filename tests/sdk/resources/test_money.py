@@ -99,7 +99,7 @@ def test_two_budgets_are_not_mixed_up(hub: FakeHub, pool: Pool) -> None:
 def test_too_little_money_is_its_own_error(hub: FakeHub, pool: Pool) -> None:
     def refuse(method: str, path: str) -> None:
         if path == "/jobs":
-            raise Refusal(402, "insufficient_credits", "16.00 credits must be set aside; 4.00 are missing.")
+            raise Refusal(402, "insufficient_credits", "16.00 credits must be put on hold; 4.00 are missing.")
 
     hub.fault = refuse
     with pytest.raises(InsufficientCredits, match=r"4\.00 are missing"):

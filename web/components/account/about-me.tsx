@@ -19,7 +19,7 @@ export function AboutMe() {
   const query = $api.useQuery("get", "/me", undefined, { placeholderData: useAccount() });
   return (
     <div className="grid items-start gap-5 lg:grid-cols-2">
-      <Card title="Who you are">
+      <Card title="Profile">
         <QueryView query={query} skeleton={<SkeletonRows rows={3} />}>
           {(me) => <Who account={me} />}
         </QueryView>
@@ -57,7 +57,7 @@ function Who({ account }: { account: Schemas["AccountView"] }) {
           ))}
         </ul>
       </Fact>
-      <Fact name="Since">
+      <Fact name="Created">
         <Moment ms={account.created_at_ms} />
       </Fact>
     </Facts>
@@ -65,21 +65,21 @@ function Who({ account }: { account: Schemas["AccountView"] }) {
 }
 
 function SubmitterReputation({ known }: { known: Schemas["SubmitterReputationView"] | null | undefined }) {
-  if (!known) return <p className="text-muted">Nothing is known yet.</p>;
+  if (!known) return <p className="text-muted">No history yet.</p>;
   return (
     <div className="grid gap-4">
       <div className="grid gap-1.5">
         <p>
           <span className="num font-semibold text-2xl">{percent(known.score)}</span>{" "}
-          {known.changed_at_ms === null && <span className="text-muted">where everybody begins</span>}
+          {known.changed_at_ms === null && <span className="text-muted">the initial score</span>}
         </p>
         <Progress value={known.score} label="Submitter reputation" />
       </div>
       <Facts>
-        <Fact name="Done and paid">{count(known.completed)}</Fact>
-        <Fact name="Failed by their own fault">{count(known.failed)}</Fact>
+        <Fact name="Completed and paid">{count(known.completed)}</Fact>
+        <Fact name="Failed by themselves">{count(known.failed)}</Fact>
         <Fact name="Stopped by a limit">{count(known.harmful)}</Fact>
-        <Fact name="Cancelled while they ran">{count(known.cancelled)}</Fact>
+        <Fact name="Cancelled while running">{count(known.cancelled)}</Fact>
       </Facts>
     </div>
   );
@@ -100,8 +100,8 @@ function Storage() {
           </div>
           <Facts>
             <Fact name="Files">{count(storage.artifacts)}</Fact>
-            <Fact name="Kept after a job's end">{duration(storage.keep_s * 1000)}</Fact>
-            {(storage.uploading_bytes ?? 0) > 0 && <Fact name="On its way">{bytes(storage.uploading_bytes ?? 0)}</Fact>}
+            <Fact name="Kept after a job ends">{duration(storage.keep_s * 1000)}</Fact>
+            {(storage.uploading_bytes ?? 0) > 0 && <Fact name="Uploading">{bytes(storage.uploading_bytes ?? 0)}</Fact>}
           </Facts>
         </div>
       )}
@@ -110,13 +110,13 @@ function Storage() {
 }
 
 function Limits({ account }: { account: Schemas["AccountView"] }) {
-  const usual = <span className="text-muted">the hub's</span>;
+  const usual = <span className="text-muted">hub default</span>;
   const own = (value: number | null | undefined, show: (value: number) => React.ReactNode) =>
     value === null || value === undefined ? usual : show(value);
   return (
     <Facts>
       <Fact name="Unfinished jobs">{own(account.jobs_open_max, count)}</Fact>
-      <Fact name="Spent in a day">
+      <Fact name="Spending per day">
         {own(account.spend_per_day_max, (micro) => (
           <Money micro={micro} unit />
         ))}

@@ -36,7 +36,7 @@ export function Keys({ accountId }: { accountId?: string }) {
     <Card
       flush
       title="Keys and sessions"
-      note="A key lets a program act for this account; a session is a browser that is signed in."
+      note="A key lets a program act for this account; a session is a signed-in browser."
       aside={
         <>
           <EndAll accountId={accountId} />
@@ -57,7 +57,7 @@ export function Keys({ accountId }: { accountId?: string }) {
             rowHeight={60}
             empty={
               <Empty icon={KeyRound} title="No keys yet">
-                <p>Make one for a script, a server or another machine. The command line gets its own with `pool login`.</p>
+                <p>Create one for a script, a server or another machine. The command line gets its own with `pool login`.</p>
               </Empty>
             }
           />
@@ -97,7 +97,7 @@ function columns(rotate: (key: Key) => void): Column<Key>[] {
     { key: "used", title: "Last used", width: "7.5rem", from: "md", cell: (key) => <Ago ms={key.last_used_ms} /> },
     {
       key: "ends",
-      title: "Ends",
+      title: "Expires",
       width: "7.5rem",
       from: "lg",
       cell: (key) => <Ago ms={key.revoked_at_ms ?? key.expires_at_ms} />,
@@ -141,8 +141,8 @@ function Revoke({ revoked }: { revoked: Key }) {
         await queries.invalidateQueries();
       }}
     >
-      Whatever uses this {what} is refused at once. It cannot be brought back.
-      {revoked.this && " It is the one you use now: you will have to sign in again."}
+      Anything that uses this {what} is refused at once. This cannot be undone.
+      {revoked.this && " You are using it now, so you will have to sign in again."}
     </Confirm>
   );
 }
@@ -158,17 +158,17 @@ function EndAll({ accountId }: { accountId?: string | undefined }) {
         </Button>
       )}
       title={accountId ? "Sign this account out everywhere?" : "Sign out everywhere else?"}
-      action="Revoke them all"
+      action="Revoke all"
       danger
       confirm={async () => {
         const query = accountId ? { account_id: accountId } : {};
         const { data, error } = await client.DELETE("/keys", { params: { query } });
         if (error) throw error;
-        toast.success(`${count(data.revoked)} keys and sessions have ended.`);
+        toast.success(`${count(data.revoked)} keys and sessions were revoked.`);
         await queries.invalidateQueries();
       }}
     >
-      Every key and every session{accountId ? " of this account" : " but the one you use now"} ends at once: scripts, servers,
+      Every key and every session{accountId ? " of this account" : " except the current one"} ends at once: scripts, servers,
       command lines and other browsers have to sign in again. Nodes keep working.
     </Confirm>
   );

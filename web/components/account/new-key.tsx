@@ -11,11 +11,11 @@ import { OneTimeSecret } from "./one-time-secret";
 type Scope = NonNullable<Schemas["KeyRequest"]["scopes"]>[number];
 
 const SCOPES: [Scope, string][] = [
-  ["read", "Look: jobs, results, nodes, credits, events, quotes"],
-  ["submit", "Submit and cancel jobs, make groups, send files"],
-  ["provide", "Enrol, steer and revoke nodes, set floors"],
-  ["account", "Keys, sessions and payouts"],
-  ["admin", "What administrators do"],
+  ["read", "Read jobs, results, nodes, credits, events, quotes"],
+  ["submit", "Submit and cancel jobs, create groups, upload files"],
+  ["provide", "Enrol, manage and revoke nodes, set floors"],
+  ["account", "Manage keys, sessions and payouts"],
+  ["admin", "Administer the hub"],
 ];
 const DAY_S = 86_400;
 const LIVES = [
@@ -60,18 +60,18 @@ export function NewKey({ accountId, done }: { accountId?: string | undefined; do
     make.mutate({ body, params: { header: idempotency.headers(body) } });
   };
   return (
-    <Form send={submit} sending={make} action="Make the key" ready={Boolean(name.trim())} cancel={done}>
+    <Form send={submit} sending={make} action="Create the key" ready={Boolean(name.trim())} cancel={done}>
       <TextField
         label="Name"
         required
         maxLength={200}
         placeholder="ci, backup server, laptop"
-        hint="So that you know later what uses it"
+        hint="To recognize it later"
         value={name}
         onChange={(event) => setName(event.target.value)}
       />
       <fieldset className="grid gap-2">
-        <legend className="mb-1 font-medium text-sm">What it may be used for</legend>
+        <legend className="mb-1 font-medium text-sm">Permissions</legend>
         {offered.map(([scope, words]) => (
           <CheckField
             key={scope}
@@ -81,9 +81,11 @@ export function NewKey({ accountId, done }: { accountId?: string | undefined; do
             onChange={(event) => setScopes(event.target.checked ? [...scopes, scope] : scopes.filter((kept) => kept !== scope))}
           />
         ))}
-        <p className="text-muted text-sm">None chosen: for everything this account may do. Every other scope includes read.</p>
+        <p className="text-muted text-sm">
+          With none selected, the key may do everything this account may. Every scope includes read.
+        </p>
       </fieldset>
-      <SelectField label="It ends" options={LIVES} value={life} onChange={(event) => setLife(event.target.value)} />
+      <SelectField label="Expires" options={LIVES} value={life} onChange={(event) => setLife(event.target.value)} />
     </Form>
   );
 }

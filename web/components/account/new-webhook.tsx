@@ -10,9 +10,9 @@ import { OneTimeSecret } from "./one-time-secret";
 type WebhookEvent = NonNullable<Schemas["WebhookRequest"]["events"]>[number];
 
 const EVENTS: [WebhookEvent, string][] = [
-  ["group.complete", "Everything that a group waits for is over"],
-  ["group.home", "A group's results have arrived at its home node"],
-  ["job.finished", "Each single job has ended"],
+  ["group.complete", "A group is complete"],
+  ["group.home", "A group's results are delivered to its home node"],
+  ["job.finished", "A job has ended"],
 ];
 
 export function NewWebhook({ done }: { done: () => void }) {
@@ -41,7 +41,7 @@ export function NewWebhook({ done }: { done: () => void }) {
     make.mutate({ body, params: { header: idempotency.headers(body) } });
   };
   return (
-    <Form send={submit} sending={make} action="Make the webhook" ready={Boolean(url.trim()) && events.length > 0} cancel={done}>
+    <Form send={submit} sending={make} action="Create the webhook" ready={Boolean(url.trim()) && events.length > 0} cancel={done}>
       <TextField
         label="Address"
         required
@@ -53,7 +53,7 @@ export function NewWebhook({ done }: { done: () => void }) {
         onChange={(event) => setUrl(event.target.value)}
       />
       <fieldset className="grid gap-2">
-        <legend className="mb-1 font-medium text-sm">Notify it when</legend>
+        <legend className="mb-1 font-medium text-sm">Send a message when</legend>
         {EVENTS.map(([event, words]) => (
           <CheckField
             key={event}

@@ -51,7 +51,7 @@ export function Deliveries({ webhookId }: { webhookId: string }) {
           rowKey={(delivery) => delivery.id}
           more={more}
           height="24rem"
-          empty={<Empty title="Nothing was sent yet" />}
+          empty={<Empty title="Nothing sent yet" />}
         />
       )}
     </QueryView>

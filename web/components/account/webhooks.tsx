@@ -69,13 +69,13 @@ function One({ webhook }: { webhook: Webhook }) {
         </div>
         <Actions webhook={webhook} disabled={disabled} show={() => setDeliveries(true)} />
       </div>
-      {disabled && <Notice tone="bad">Nothing is sent any more: {webhook.disabled_reason}</Notice>}
+      {disabled && <Notice tone="bad">Disabled: {webhook.disabled_reason}</Notice>}
       {!disabled && webhook.failing_since_ms && (
         <Notice tone="warn">
-          Nothing has arrived since <Ago ms={webhook.failing_since_ms} />. The hub goes on trying.
+          Nothing has arrived since <Ago ms={webhook.failing_since_ms} />. The hub keeps trying.
         </Notice>
       )}
-      <Dialog open={deliveries} onClose={() => setDeliveries(false)} title="What was sent" note={webhook.url} wide>
+      <Dialog open={deliveries} onClose={() => setDeliveries(false)} title="Deliveries" note={webhook.url} wide>
         <Deliveries webhookId={webhook.id} />
       </Dialog>
     </div>
@@ -98,7 +98,7 @@ function Actions({ webhook, disabled, show }: { webhook: Webhook; disabled: bool
     onError: toast.error,
   });
   const enable = $api.useMutation("post", "/webhooks/{webhook_id}/enable", {
-    onSuccess: done("It is called again from now on."),
+    onSuccess: done("Webhook enabled."),
     onError: toast.error,
   });
   return (
@@ -126,10 +126,10 @@ function Actions({ webhook, disabled, show }: { webhook: Webhook; disabled: bool
         confirm={async () => {
           const { error } = await client.DELETE("/webhooks/{webhook_id}", { params: { path } });
           if (error) throw error;
-          done("The webhook is gone.")();
+          done("Webhook deleted.")();
         }}
       >
-        Messages that wait for it are dropped, and its secret is of no use any more.
+        Undelivered messages are dropped, and its secret stops working.
       </Confirm>
     </div>
   );

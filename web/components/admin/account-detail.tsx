@@ -22,10 +22,10 @@ export function AccountDetail({ account }: { account: Account }) {
       <div className="flex flex-wrap gap-2">
         <GiveCredits account={account.name} small />
         <ButtonLink small href={{ pathname: "/credits", query: { account: account.id } }}>
-          Its credits
+          Credits
         </ButtonLink>
         <ButtonLink small href={{ pathname: "/audit", query: { account: account.id } }}>
-          Its events
+          Events
         </ButtonLink>
       </div>
       <Tabs
@@ -51,8 +51,8 @@ function Roles({ account }: { account: Account }) {
     onSuccess: (changed) => {
       toast.success(
         changed.approval_id
-          ? "Kept: the roles change when a second administrator agrees."
-          : `${changed.name} is now: ${changed.roles.join(", ")}.`,
+          ? "Saved: the roles change once a second administrator agrees."
+          : `${changed.name} is now ${changed.roles.join(", ")}.`,
       );
       void queries.invalidateQueries();
     },
@@ -69,7 +69,7 @@ function Roles({ account }: { account: Account }) {
           pending={save.isPending}
           onClick={() => save.mutate({ params: { path: { account_id: account.id } }, body: { roles } })}
         >
-          Set the roles
+          Save the roles
         </Button>
       </div>
     </div>

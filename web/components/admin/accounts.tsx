@@ -100,9 +100,9 @@ function columns(open: (id: string) => void): Column<Account>[] {
       title: "Own limits",
       width: "8rem",
       from: "lg",
-      cell: (account) => (hasLimits(account) ? "yes" : <span className="text-muted">the hub's</span>),
+      cell: (account) => (hasLimits(account) ? "yes" : <span className="text-muted">hub default</span>),
     },
-    { key: "since", title: "Since", width: "7.5rem", from: "sm", cell: (account) => <Ago ms={account.created_at_ms} /> },
+    { key: "since", title: "Created", width: "7.5rem", from: "sm", cell: (account) => <Ago ms={account.created_at_ms} /> },
   ];
 }
 

@@ -24,11 +24,11 @@ export function AdminPage() {
       <div className="panel">
         <Empty icon={ShieldCheck} title="This page is for administrators">
           <p>
-            You are signed in as {account.name} ({account.roles.join(", ")}). Accounts, prices and payouts are looked after by the
-            administrators of this hub; ask one of them.
+            You are signed in as {account.name} ({account.roles.join(", ")}). The administrators of this hub manage accounts,
+            prices and payouts.
           </p>
           <div>
-            <ButtonLink href="/account">Your own account and keys</ButtonLink>
+            <ButtonLink href="/account">Go to your account and keys</ButtonLink>
           </div>
         </Empty>
       </div>

@@ -17,14 +17,14 @@ type Approval = Schemas["ApprovalView"];
 export function Approvals() {
   const query = $api.useQuery("get", "/approvals");
   return (
-    <Card title="Waits for an administrator" note="Payouts, node reviews, and requests of other administrators.">
+    <Card title="Waiting for an administrator" note="Payouts, node reviews, and requests of other administrators.">
       <QueryView query={query} skeleton={<SkeletonRows rows={3} />}>
         {({ approvals }) =>
           approvals.length === 0 ? (
-            <Empty icon={UsersRound} title="Nothing waits">
+            <Empty icon={UsersRound} title="Nothing to approve">
               <p>
-                Where the hub is told so (<code>COMPUTEPOOL_TWO_PERSON=payouts,top-ups,roles</code>), gifts of credits, changes of
-                roles and payouts wait here for a second pair of eyes.
+                With two-person approval (<code>COMPUTEPOOL_TWO_PERSON=payouts,top-ups,roles</code>), gifts of credits, changes of
+                roles and payouts wait here for a second administrator.
               </p>
             </Empty>
           ) : (
@@ -51,8 +51,8 @@ function One({ approval }: { approval: Approval }) {
     toast.success(words);
     void queries.invalidateQueries();
   };
-  const approve = $api.useMutation("post", "/approvals/{approval_id}/approve", { onSuccess: done("Agreed, and done.") });
-  const reject = $api.useMutation("post", "/approvals/{approval_id}/reject", { onSuccess: done("Refused.") });
+  const approve = $api.useMutation("post", "/approvals/{approval_id}/approve", { onSuccess: done("Approved.") });
+  const reject = $api.useMutation("post", "/approvals/{approval_id}/reject", { onSuccess: done("Rejected.") });
   const error = approve.error ?? reject.error;
   return (
     <div className="grid gap-3 rounded-control border border-line p-4">
@@ -69,7 +69,7 @@ function One({ approval }: { approval: Approval }) {
       {error && <Notice tone="bad">{asProblem(error).detail}</Notice>}
       <div className="flex flex-wrap items-end gap-2">
         <TextField
-          label="Why it is refused"
+          label="Reason for a rejection"
           className="grow"
           maxLength={200}
           value={reason}
@@ -86,7 +86,7 @@ function One({ approval }: { approval: Approval }) {
         <Button
           look="primary"
           disabled={!approval.can_approve}
-          title={approval.can_approve ? undefined : "Another administrator must agree to what you asked for"}
+          title={approval.can_approve ? undefined : "Another administrator must approve your request"}
           pending={approve.isPending}
           onClick={() => approve.mutate({ params: { path } })}
         >

@@ -32,7 +32,7 @@ export function Checks() {
       note="Rules that the database must always obey, checked in one snapshot. The same as `pool hub check`."
       aside={
         <Button look="primary" small pending={running} onClick={() => run.mutate({})}>
-          Check them now
+          Check now
         </Button>
       }
     >
@@ -58,7 +58,7 @@ function Outcome({ check }: { check: Check }) {
     <div className="grid gap-4">
       <Notice tone={check.state === "running" ? "info" : bad ? "bad" : "good"}>{check.sentence}</Notice>
       {check.state === "running" && rules.length > 0 && (
-        <Progress value={(check.done ?? 0) / rules.length} label="Rules looked at" />
+        <Progress value={(check.done ?? 0) / rules.length} label="Rules checked" />
       )}
       <p className="text-muted text-sm">
         {check.requested_by && (

@@ -67,10 +67,10 @@ function WithCode({ text }: { text: string }) {
 
 function Loops({ loops }: { loops: HealthView["loops"] }) {
   return (
-    <Card title="Duties" note="What the hub does again and again by itself">
+    <Card title="Background tasks" note="What the hub does periodically">
       <div className="overflow-x-auto">
         <table className="w-full">
-          <TableHead words={["Duty", "State"]} numbers={["Every", "Last done"]} />
+          <TableHead words={["Task", "State"]} numbers={["Every", "Last run"]} />
           <tbody>
             {loops.map((loop) => (
               <tr key={loop.name} className="border-line border-t">
@@ -109,11 +109,11 @@ function Hub({ health }: { health: HealthView }) {
           </dd>
         </div>
         <div>
-          <dt className="text-muted text-sm">Id</dt>
+          <dt className="text-muted text-sm">ID</dt>
           <dd className="break-all font-mono text-sm">{health.hub_id}</dd>
         </div>
         <div>
-          <dt className="text-muted text-sm">Versions of the nodes</dt>
+          <dt className="text-muted text-sm">Node versions</dt>
           <dd>
             {health.node_versions.length === 0
               ? "none"

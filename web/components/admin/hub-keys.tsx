@@ -14,7 +14,7 @@ export function HubKeys() {
   return (
     <Card
       title="Signing keys"
-      note="Job tokens and receipts are signed by the current key; the next one is published before it is used. Nodes follow by themselves."
+      note="Job tokens and receipts are signed by the current key; the next one is published before it is used. Nodes update themselves."
       aside={<Rotate />}
     >
       <QueryView query={query} skeleton={<SkeletonRows rows={3} />}>
@@ -51,8 +51,8 @@ interface Row {
 
 function rows(keys: Schemas["HubKeys"]): Row[] {
   const good = Object.entries(keys.keys).map(([kid, key]): Row => {
-    if (kid === keys.current) return { kid, key, words: "signs now", tone: "good" };
-    if (kid === keys.next) return { kid, key, words: "the next one", tone: "info" };
+    if (kid === keys.current) return { kid, key, words: "current", tone: "good" };
+    if (kid === keys.next) return { kid, key, words: "next", tone: "info" };
     return { kid, key, words: "still accepted", tone: "neutral" };
   });
   const retired = Object.entries(keys.retired ?? {}).map(([kid, key]): Row => ({ kid, key, words: "retired", tone: "neutral" }));
@@ -75,12 +75,12 @@ function Rotate() {
       confirm={async () => {
         const { data, error } = await client.POST("/hub/keys/rotate");
         if (error) throw error;
-        toast.success(`${data.current} signs from now on.`);
+        toast.success(`${data.current} is now the signing key.`);
         await queries.invalidateQueries({ queryKey: ["get", "/hub/keys"] });
       }}
     >
-      The last one is accepted for another two days, and nodes follow by themselves. It does not help against somebody who has
-      read the database: then every node must be enrolled anew.
+      The previous key is accepted for another two days, and nodes update themselves. This does not help if somebody has read the
+      database: then enrol every node again.
     </Confirm>
   );
 }

@@ -25,9 +25,9 @@ export function NewAccount({ done }: { done: () => void }) {
     return (
       <div className="grid gap-4">
         <Notice tone="good">
-          {make.data.name} is there. {make.data.approval_id && "A part of what was asked waits for a second administrator."}
+          {make.data.name} is there. {make.data.approval_id && "Part of this request waits for a second administrator."}
         </Notice>
-        <p className="text-muted">Send them a link to sign in with, in a way that only they read.</p>
+        <p className="text-muted">Send them a sign-in link over a private channel.</p>
         <SignInLink accountId={make.data.id} />
         <div className="flex justify-end">
           <Button onClick={done}>Done</Button>
@@ -40,14 +40,14 @@ export function NewAccount({ done }: { done: () => void }) {
     make.mutate({ body, params: { header: idempotency.headers(body) } });
   };
   return (
-    <Form send={submit} sending={make} action="Make the account" ready={Boolean(name.trim()) && roles.length > 0} cancel={done}>
+    <Form send={submit} sending={make} action="Create the account" ready={Boolean(name.trim()) && roles.length > 0} cancel={done}>
       <TextField
         label="Name"
         required
         maxLength={64}
         autoComplete="off"
         spellCheck={false}
-        hint="Letters, digits and . _ @ + -; everybody in the pool can see it"
+        hint="Letters, digits and . _ @ + -; visible to everyone in the pool"
         value={name}
         onChange={(event) => setName(event.target.value)}
       />

@@ -29,14 +29,14 @@ export function AllPayouts() {
     <Card
       flush
       title="Payouts of all accounts"
-      note="Open one to approve or reject it, or to record what the bank did."
+      note="Open one to approve or reject it, or to record the bank's answer."
       aside={
         <a
           href={hubUrl(["payouts", "export.csv"])}
           download
           className="inline-flex min-h-8 items-center gap-2 rounded-control border border-line-strong/60 px-2.5 font-medium text-ink text-sm no-underline hover:bg-hover"
         >
-          <Download size={15} aria-hidden="true" /> List for the bank
+          <Download size={15} aria-hidden="true" /> Bank file
         </a>
       }
     >
@@ -50,7 +50,7 @@ export function AllPayouts() {
             payouts={rows}
             more={more}
             empty={
-              <Empty title={picked === "requested" ? "No payout waits for you" : "No such payouts"}>
+              <Empty title={picked === "requested" ? "No payout to approve" : "No such payouts"}>
                 <p>First and large payouts wait here until an administrator approves them.</p>
               </Empty>
             }

@@ -2,7 +2,7 @@ import { TableHead } from "@/components/ui/table-head";
 import { type Difference, nameLabel } from "./price-table";
 
 export function PriceChanges({ changes }: { changes: Difference[] }) {
-  if (changes.length === 0) return <p className="text-muted">Every number is the same.</p>;
+  if (changes.length === 0) return <p className="text-muted">No changes.</p>;
   return (
     <table className="w-full">
       <TableHead words={["What"]} numbers={["Before", "After"]} />
@@ -13,7 +13,7 @@ export function PriceChanges({ changes }: { changes: Difference[] }) {
               {nameLabel(change.name)}
             </th>
             <td className="num text-right text-muted">{change.before ?? "–"}</td>
-            <td className="num text-right font-medium">{change.after ?? "taken out"}</td>
+            <td className="num text-right font-medium">{change.after ?? "removed"}</td>
           </tr>
         ))}
       </tbody>

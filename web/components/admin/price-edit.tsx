@@ -22,7 +22,7 @@ interface PriceEditProps {
 }
 
 const NUMBERS = [
-  { name: "base", label: "Base, for a unit-hour", unit: "cr" },
+  { name: "base", label: "Base price per unit-hour", unit: "cr" },
   { name: "fee", label: "Fee", unit: "%" },
   { name: "range", label: "Range of the spot price", unit: "×" },
   { name: "least", label: "Minimum payout", unit: "cr" },
@@ -34,7 +34,7 @@ export function PriceEdit({ basis, newest, rebase, done }: PriceEditProps) {
   const toast = useToast();
   const save = $api.useMutation("put", "/prices", {
     onSuccess: (table) => {
-      toast.success(`Version ${table.version} of the prices holds from now on.`);
+      toast.success(`Version ${table.version} of the prices is in force.`);
       void queries.invalidateQueries();
       done();
     },
@@ -46,7 +46,7 @@ export function PriceEdit({ basis, newest, rebase, done }: PriceEditProps) {
   const changed = differences(asText(basis), now);
   const body = request(basis, changes);
   return (
-    <Card title="New prices" note={`Made from version ${basis.version}. Running jobs keep the price they were leased at.`}>
+    <Card title="New prices" note={`Based on version ${basis.version}. Running jobs keep the price they were leased at.`}>
       <div className="grid gap-6">
         <div className="grid gap-4 sm:grid-cols-2">
           {NUMBERS.map(({ name, label, unit }) => (
@@ -64,27 +64,27 @@ export function PriceEdit({ basis, newest, rebase, done }: PriceEditProps) {
         <RateFields title="Tiers" kind="tier" basis={basis} changes={changes} set={set} />
         <RateFields title="Regions" kind="region" basis={basis} changes={changes} set={set} />
         <section className="grid gap-2 border-line border-t pt-4">
-          <h3>What will change</h3>
+          <h3>Changes</h3>
           <PriceChanges changes={changed} />
         </section>
         {save.error && <Notice tone="bad">{asProblem(save.error).detail}</Notice>}
         <div className="flex justify-end gap-2">
-          <Button onClick={done}>Keep the prices</Button>
+          <Button onClick={done}>Cancel</Button>
           <Button
             look="primary"
             disabled={!body || changed.length === 0}
             pending={save.isPending}
             onClick={() => body && save.mutate({ body })}
           >
-            Put them in force
+            Apply the prices
           </Button>
         </div>
         {/* Below everything: it comes by itself, and must not move what somebody types into or is about to press. */}
         {newest.version > basis.version && (
           <Notice tone="warn">
             <p>
-              <AccountName id={newest.created_by || "Somebody"} /> has put version {newest.version} in force meanwhile. Yours is
-              made from version {basis.version} and would be refused.
+              <AccountName id={newest.created_by || "Somebody"} /> has applied version {newest.version} meanwhile. Yours is based
+              on version {basis.version} and would be refused.
             </p>
             <Button
               small
@@ -94,7 +94,7 @@ export function PriceEdit({ basis, newest, rebase, done }: PriceEditProps) {
                 rebase();
               }}
             >
-              Put my changes onto version {newest.version}
+              Apply my changes to version {newest.version}
             </Button>
           </Notice>
         )}

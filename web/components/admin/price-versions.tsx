@@ -16,7 +16,7 @@ export function PriceVersions() {
   const query = $api.useQuery("get", "/prices/versions");
   const [compared, setCompared] = useState<{ version: number; before: number } | null>(null);
   return (
-    <Card title="Versions" note="Versions are never overwritten: every bill keeps the version it was made with.">
+    <Card title="Versions" note="Versions are never overwritten: every bill names the version it was calculated with.">
       <QueryView query={query} skeleton={<SkeletonRows rows={3} />}>
         {({ versions }) => (
           <ol className="grid gap-px">

@@ -50,12 +50,12 @@ function InForce({ table, edit }: { table: PriceTable; edit: () => void }) {
     >
       <div className="grid gap-6">
         <Facts columns={3}>
-          <Fact name="Base, for a unit-hour">
+          <Fact name="Base price per unit-hour">
             <Money micro={table.base} unit />
           </Fact>
           <Fact name="Fee">{feePercent(table.fee_ppm)} %</Fact>
-          <Fact name="The spot price can be">
-            from 1/{table.spot_range} to {table.spot_range} times that
+          <Fact name="Range of the spot price">
+            1/{table.spot_range} to {table.spot_range} times that
           </Fact>
           <Fact name="Minimum payout">
             <Money micro={table.payout_min} unit />

@@ -27,17 +27,17 @@ export function Quotas({ account }: { account: Schemas["AccountView"] }) {
   const toast = useToast();
   const save = $api.useMutation("put", "/accounts/{account_id}/quotas", {
     onSuccess: () => {
-      toast.success("The limits hold from now on.");
+      toast.success("Limits saved.");
       void queries.invalidateQueries();
     },
   });
   const body = request(words, account);
-  const whole = (text: string) => text !== "" && !WHOLE.test(text) && "A whole number, or nothing.";
+  const whole = (text: string) => text !== "" && !WHOLE.test(text) && "Enter a whole number, or leave the field empty.";
   return (
     <Form
       send={() => body && save.mutate({ params: { path: { account_id: account.id } }, body })}
       sending={save}
-      action="Set the limits"
+      action="Save the limits"
       ready={body !== null}
     >
       <p className="text-muted">Empty fields use the hub's defaults.</p>
@@ -49,7 +49,7 @@ export function Quotas({ account }: { account: Schemas["AccountView"] }) {
           onChange={(event) => set({ jobs: event.target.value })}
           error={whole(words.jobs)}
         />
-        <CreditsField label="Credits spent in a day" text={words.spend} onText={(text) => set({ spend: text })} />
+        <CreditsField label="Credits spent per day" text={words.spend} onText={(text) => set({ spend: text })} />
         <TextField
           label="Files kept at the hub"
           unit="GB"
@@ -59,7 +59,7 @@ export function Quotas({ account }: { account: Schemas["AccountView"] }) {
           error={whole(words.files)}
         />
         <TextField
-          label="Kept after a job's end"
+          label="Kept after a job ends"
           unit="days"
           inputMode="numeric"
           value={words.keep}

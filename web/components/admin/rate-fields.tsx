@@ -72,7 +72,7 @@ function OneRate({ name, kind, text, was, set }: OneRateProps) {
         value={text}
         onChange={(event) => set(name, event.target.value)}
       />
-      <IconButton label={`Take ${short} out`} onClick={() => set(name, null)}>
+      <IconButton label={`Remove ${short}`} onClick={() => set(name, null)}>
         <X size={16} aria-hidden="true" />
       </IconButton>
     </li>

@@ -16,14 +16,14 @@ export function SignInLink({ accountId }: { accountId: string }) {
         <>
           <Code text={make.data.link} label="Sign-in link" wrap />
           <p className="text-muted text-sm">
-            It works once and ends <Ago ms={make.data.expires_at_ms} />. Whoever opens it first is signed in.
+            It works once and expires <Ago ms={make.data.expires_at_ms} />. Whoever opens it first is signed in.
           </p>
         </>
       )}
       {make.error && <Notice tone="bad">{asProblem(make.error).detail}</Notice>}
       <div>
         <Button pending={make.isPending} onClick={ask}>
-          {make.data ? "Make another link" : "Make a sign-in link"}
+          {make.data ? "Create another link" : "Create a sign-in link"}
         </Button>
       </div>
     </div>

@@ -11,7 +11,7 @@ export const NO_FILTERS = { q: "", action: "", actor: "", account: "", job: "", 
 
 const IDS = [
   { name: "actor", label: "Who did it", placeholder: "acc_…, node_… or hub" },
-  { name: "account", label: "Whom it concerns", placeholder: "acc_…" },
+  { name: "account", label: "Account affected", placeholder: "acc_…" },
   { name: "job", label: "Job", placeholder: "job_…" },
   { name: "node", label: "Node", placeholder: "node_…" },
   { name: "group", label: "Group", placeholder: "grp_…" },
@@ -44,7 +44,7 @@ export function AuditFilters() {
           label="Search"
           type="search"
           maxLength={200}
-          placeholder="A reason, a word, an id"
+          placeholder="A reason, word or ID"
           className="lg:col-span-2"
         />
         <ParamField
@@ -53,7 +53,7 @@ export function AuditFilters() {
           placeholder="job.failed, payout."
           list="beginnings"
           allowed={ACTION}
-          wrong="Small letters and dots: job.failed, or how it begins: job."
+          wrong="An event name such as job.failed, or a prefix such as job."
         />
         <TimeRangeField />
         {(open || named) &&
@@ -72,7 +72,7 @@ export function AuditFilters() {
         )}
         {any && (
           <Button small look="quiet" onClick={() => setParams(NO_FILTERS)}>
-            Take all filters away
+            Clear all filters
           </Button>
         )}
       </div>

@@ -25,8 +25,8 @@ export function AuditPage() {
       title="Audit"
       note={
         admin
-          ? "Everything that ever happened at this hub: who, what, from, to, why, when."
-          : "Everything that happened to what is yours: who, what, from, to, why, when."
+          ? "Every event at this hub: who, what, from, to, why and when."
+          : "Every event of your jobs, nodes and credits: who, what, from, to, why and when."
       }
     >
       <Trail />
@@ -44,16 +44,16 @@ function Trail() {
       title="Events"
       note={
         <span aria-live="polite">
-          {count(events.length)} shown, the newest first
-          {paused ? `; paused, ${count(waiting)} happened since` : "; new ones appear by themselves"}
-          {searchedTo ? `; looked back to ${moment(searchedTo)}` : ""}
+          {count(events.length)} shown, newest first
+          {paused ? `; paused, ${count(waiting)} since then` : "; new ones appear live"}
+          {searchedTo ? `; searched back to ${moment(searchedTo)}` : ""}
         </span>
       }
       aside={
         <>
           <Button small aria-pressed={paused} onClick={() => setPaused(!paused)}>
             {paused ? <Play size={15} aria-hidden="true" /> : <Pause size={15} aria-hidden="true" />}
-            {paused ? "Go on" : "Pause"}
+            {paused ? "Resume" : "Pause"}
           </Button>
           <Button small disabled={events.length === 0} onClick={() => saveCsv(events, names)}>
             <Download size={15} aria-hidden="true" /> CSV
@@ -70,7 +70,7 @@ function Trail() {
           {pluralize(left, "event that", "events that")} happened meanwhile {left === 1 ? "is" : "are"} left out below, and of
           files saved here.{" "}
           <Button small onClick={() => void anew()}>
-            Begin with the newest
+            Show the newest
           </Button>
         </Notice>
       )}
@@ -97,7 +97,7 @@ function Nothing() {
   if (!filtered) {
     return (
       <Empty title="Nothing has happened yet">
-        <p>Every job, node, key and credit leaves a trace here as soon as it moves.</p>
+        <p>Every change of a job, node, key or credit is recorded here.</p>
       </Empty>
     );
   }

@@ -36,7 +36,7 @@ const ABOUT = [
   ["job", "job_id", "Job"],
   ["node", "node_id", "Node"],
   ["group", "group_id", "Group"],
-  ["account", "account_id", "Whom it concerns"],
+  ["account", "account_id", "Account affected"],
 ] as const;
 const PAGES = { job: "/jobs", node: "/nodes", group: "/groups" } as const;
 
@@ -63,9 +63,9 @@ function Whole({ event, names, onClose }: { event: HubEvent; names: Names; onClo
           </Fact>
         )}
       </Facts>
-      {event.data && <Code label="Data of the event" text={JSON.stringify(event.data, null, 2)} wrap />}
+      {event.data && <Code label="Event data" text={JSON.stringify(event.data, null, 2)} wrap />}
       <details>
-        <summary className="text-muted text-sm">The whole event, as the API has it</summary>
+        <summary className="text-muted text-sm">Event as JSON</summary>
         <div className="mt-2">
           <Code label="The event as JSON" text={JSON.stringify(event, null, 2)} wrap />
         </div>
@@ -103,7 +103,7 @@ function About({ name, id, param, names, onClose }: AboutProps): ReactNode {
             onClose();
           }}
         >
-          only this
+          filter
         </Button>
       </span>
     </Fact>

@@ -24,13 +24,13 @@ function BalanceStats({ credits }: { credits: Schemas["CreditsView"] }) {
   return (
     <section aria-label="Balances" className="grid gap-2">
       <div className="grid grid-cols-2 gap-3 lg:grid-cols-4">
-        <Stat name="To spend" hint="given, paid in, or earned">
+        <Stat name="To spend" hint="granted, paid in or earned">
           <Money micro={credits.available} exact />
         </Stat>
         <Stat name="Available for payout" hint="matured earnings">
           <Money micro={credits.withdrawable} exact />
         </Stat>
-        <Stat name="Set aside" hint="for unfinished jobs">
+        <Stat name="On hold" hint="for unfinished jobs">
           <Money micro={credits.held} exact />
         </Stat>
         <Stat
@@ -50,7 +50,7 @@ function BalanceStats({ credits }: { credits: Schemas["CreditsView"] }) {
       </div>
       {credits.unconfirmed ? (
         <p className="text-muted text-sm">
-          Of what matures, <Money micro={credits.unconfirmed} exact /> waits until another owner's node has confirmed the results.
+          Of what matures, <Money micro={credits.unconfirmed} exact /> waits until another owner's node confirms the results.
         </p>
       ) : null}
       <p className="text-muted text-sm">{ECONOMIES[credits.economy] ?? ""}</p>

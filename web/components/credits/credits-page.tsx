@@ -17,12 +17,12 @@ export function CreditsPage() {
   return (
     <Page
       title="Credits"
-      note="What you can spend, what is set aside, and where every credit came from and went."
+      note="What you can spend, what is on hold, and every transfer."
       actions={account?.roles.includes("admin") && <GiveCredits account={accountId} />}
     >
       {accountId && accountId !== account?.id && (
         <Notice>
-          These are the books of <code>{accountId}</code>, not yours.
+          You are looking at the credits of <code>{accountId}</code>, not yours.
         </Notice>
       )}
       <Balances accountId={accountId} />

@@ -1,5 +1,5 @@
 "use client";
-// One transfer, and where the job's price behind it comes from: the same words as `pool credits why`.
+// Transfer, and where the job's price behind it comes from: the same words as `pool credits why`.
 import { ButtonLink } from "@/components/ui/button";
 import { Fact, Facts } from "@/components/ui/card";
 import { Dialog } from "@/components/ui/dialog";
@@ -11,7 +11,7 @@ type Entry = Schemas["Entry"];
 
 export function EntryDialog({ entry, onClose }: { entry: Entry | null; onClose: () => void }) {
   return (
-    <Dialog open={entry !== null} onClose={onClose} title="One transfer" note={entry?.text} wide>
+    <Dialog open={entry !== null} onClose={onClose} title="Transfer" note={entry?.text} wide>
       {entry && <Whole entry={entry} />}
     </Dialog>
   );
@@ -30,13 +30,13 @@ function Whole({ entry }: { entry: Entry }) {
         <Fact name="When">
           <Moment ms={entry.at_ms} />
         </Fact>
-        <Fact name="Change of what you can spend">
+        <Fact name="Change in credits to spend">
           <Money micro={entry.available_change} signed exact />
         </Fact>
-        <Fact name="Change of all you have">
+        <Fact name="Change in total credits">
           <Money micro={entry.change} signed exact />
         </Fact>
-        <Fact name="Number in the ledger">{entry.seq}</Fact>
+        <Fact name="Ledger number">{entry.seq}</Fact>
         {entry.ref && <Fact name="Belongs to">{entry.ref}</Fact>}
         <Fact name="Transaction">
           <Id id={entry.tx_key} />
@@ -51,7 +51,7 @@ function Why({ jobId }: { jobId: string }) {
   const query = $api.useQuery("get", "/jobs/{job_id}/cost", { params: { path: { job_id: jobId } } });
   return (
     <section className="grid gap-3 border-line border-t pt-4">
-      <h3>Why the job cost that</h3>
+      <h3>How the cost was calculated</h3>
       <QueryView query={query} skeleton={<SkeletonRows rows={3} />}>
         {(cost) => (
           <>

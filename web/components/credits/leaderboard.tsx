@@ -25,7 +25,9 @@ export function Leaderboard() {
     <Page
       title="Leaderboard"
       note={
-        query.data ? `Who lent and borrowed most since ${day(query.data.since_ms)}.` : "Who lent and borrowed most in 30 days."
+        query.data
+          ? `The largest lenders and borrowers since ${day(query.data.since_ms)}.`
+          : "The largest lenders and borrowers of the last 30 days."
       }
       actions={
         <Segments
@@ -40,12 +42,12 @@ export function Leaderboard() {
       }
     >
       <div className="grid items-start gap-5 lg:grid-cols-2">
-        <Card flush title="Lenders" note="Machines that did the most for others">
+        <Card flush title="Lenders" note="Whose machines did most for others">
           <QueryView query={query} skeleton={<SkeletonRows rows={5} />}>
             {(board) => <Ranks leaders={board.lenders} money="Earned" lends />}
           </QueryView>
         </Card>
-        <Card flush title="Borrowers" note="Jobs that ran most on other people's machines">
+        <Card flush title="Borrowers" note="Whose jobs used most of other people's machines">
           <QueryView query={query} skeleton={<SkeletonRows rows={5} />}>
             {(board) => <Ranks leaders={board.borrowers} money="Paid" />}
           </QueryView>

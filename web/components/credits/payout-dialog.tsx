@@ -78,7 +78,7 @@ function Actions({ payout }: { payout: Payout }) {
     <div className="grid gap-4 border-line border-t pt-4">
       {refuses && (
         <TextField
-          label={payout.can_mark ? "The bank's reference, or why it failed" : "Why it is refused"}
+          label={payout.can_mark ? "The bank's reference, or why it failed" : "Reason for a rejection"}
           hint={payout.can_mark ? "As on the bank's statement (UTR)" : "Its owner reads this. Not needed to approve."}
           maxLength={200}
           value={words}
@@ -105,10 +105,10 @@ function Actions({ payout }: { payout: Payout }) {
         {payout.can_mark && (
           <>
             <Button look="danger" disabled={!given} pending={act.doing === "failed"} onClick={() => act.go("failed", given)}>
-              It failed
+              Record as failed
             </Button>
             <Button look="primary" disabled={!given} pending={act.doing === "paid"} onClick={() => act.go("paid", given)}>
-              It was paid
+              Record as paid
             </Button>
           </>
         )}

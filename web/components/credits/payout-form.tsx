@@ -64,12 +64,12 @@ export function PayoutForm({ available, minimum, done }: PayoutFormProps) {
       {available >= minimum && (
         <div>
           <Button small onClick={() => set({ amount: plain(available) })}>
-            All of it
+            Everything
           </Button>
         </div>
       )}
       <Segments
-        label="Where to"
+        label="Pay to"
         value={words.method}
         onChange={(method) => set({ method })}
         options={[

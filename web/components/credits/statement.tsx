@@ -129,7 +129,7 @@ function Nothing({ filtered }: { filtered: boolean }) {
   }
   return (
     <Empty title="No credit has moved yet">
-      <p>Submitting a job sets its price aside; lending a machine earns credits.</p>
+      <p>Submitting a job puts its price on hold; lending a machine earns credits.</p>
       <div className="flex justify-center gap-2">
         <ButtonLink href="/submit">Submit a job</ButtonLink>
         <ButtonLink href="/nodes/add">Lend a machine</ButtonLink>
@@ -180,7 +180,7 @@ function columns(show: (entry: Entry) => void): Column<Entry>[] {
     },
     {
       key: "change",
-      title: "In all",
+      title: "Total",
       width: "8.5rem",
       right: true,
       from: "sm",

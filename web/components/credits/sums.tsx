@@ -9,14 +9,14 @@ import { transferLabel } from "./transfer-labels";
 /** Everything the filters let through, added up by the hub. */
 export function Sums({ sums }: { sums: Schemas["Sum"][] | undefined }) {
   return (
-    <Card title="Added up" note="Totals for the filtered rows">
+    <Card title="Totals" note="Of the filtered transfers">
       {sums === undefined ? (
         <Skeleton className="h-40" />
       ) : sums.length === 0 ? (
-        <p className="text-muted">Nothing moved.</p>
+        <p className="text-muted">No transfers.</p>
       ) : (
         <table className="w-full text-sm">
-          <TableHead words={["Kind"]} numbers={["Moved", "In all"]} />
+          <TableHead words={["Kind"]} numbers={["Moved", "Net"]} />
           <tbody>
             {sums.map((sum) => (
               <tr key={sum.kind} className="border-line border-t">

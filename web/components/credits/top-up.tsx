@@ -38,7 +38,7 @@ function TopUpForm({ account, done }: { account: string; done: () => void }) {
       idempotency.reset();
       toast.success(
         reply.approval_id
-          ? "Kept: it happens when a second administrator agrees."
+          ? "Saved: the credits are given once a second administrator agrees."
           : `${reply.name} was given ${credits(reply.amount)} credits and can spend ${credits(reply.available)} now.`,
       );
       void queries.invalidateQueries();
@@ -72,12 +72,12 @@ function TopUpForm({ account, done }: { account: string; done: () => void }) {
       />
       <CreditsField label="Amount" required text={words.amount} onText={(text) => setWords({ ...words, amount: text })} />
       <SelectField
-        label="What it is"
+        label="Reason"
         value={words.source}
         onChange={(event) => setWords({ ...words, source: event.target.value })}
         options={[
-          { value: "promo", label: "A gift of this hub" },
-          { value: "bank", label: "Money the person paid in" },
+          { value: "promo", label: "Gift of the hub" },
+          { value: "bank", label: "Payment received" },
         ]}
       />
       <TextField

@@ -2,10 +2,10 @@ import { humanize } from "@/lib/labels";
 
 // What moved credits, as the statement names it.
 const TRANSFERS: Record<string, string> = {
-  hold: "set aside",
+  hold: "on hold",
   pay: "paid for jobs",
   fee: "hub's fee",
-  refund: "came back",
+  refund: "refunded",
   take_back: "taken back",
   mature: "earnings matured",
   grant: "first credits",

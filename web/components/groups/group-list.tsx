@@ -26,7 +26,7 @@ const KINDS = [
   { value: "group", label: "Groups" },
   { value: "map", label: "Maps" },
   { value: "slices", label: "Slices" },
-  { value: "session", label: "Sessions of programs" },
+  { value: "session", label: "Program sessions" },
 ];
 
 export function GroupList() {
@@ -63,7 +63,7 @@ function Filters() {
   const [kind, setKind] = useParamState("kind");
   return (
     <div className="grid gap-3 sm:grid-cols-[minmax(0,22rem)_14rem]">
-      <ParamField name="q" label="Search" type="search" placeholder="A part of the name, or an id" />
+      <ParamField name="q" label="Search" type="search" placeholder="Part of the name, or an ID" />
       <SelectField label="Kind" options={KINDS} value={kind} onChange={(event) => setKind(event.target.value)} />
     </div>
   );
@@ -72,8 +72,8 @@ function Filters() {
 function NoGroups() {
   return (
     <Empty icon={Layers} title="No groups yet.">
-      <p>Several runs of a script are a group, and so is whatever you give the same name:</p>
-      <Code label="Command that makes a group" text="pool submit train.py --group sweep" />
+      <p>Runs of a script form a group, and so do jobs that you submit with the same group name:</p>
+      <Code label="Command that creates a group" text="pool submit train.py --group sweep" />
     </Empty>
   );
 }
@@ -140,5 +140,5 @@ const COLUMNS: Column<Group>[] = [
       </span>
     ),
   },
-  { key: "made", title: "Made", width: "8rem", from: "md", right: true, cell: (group) => <Ago ms={group.created_at_ms} /> },
+  { key: "made", title: "Created", width: "8rem", from: "md", right: true, cell: (group) => <Ago ms={group.created_at_ms} /> },
 ];

@@ -76,7 +76,7 @@ export function GroupPage({ id }: { id: string }) {
 
 /** Complete, or what is missing. */
 function completionNote(group: Group): string {
-  if (group.complete) return "Complete: everything that it waited for is over.";
+  if (group.complete) return "Complete: nothing is pending.";
   if (group.total === 0) return "The group is empty.";
   const keys = group.counts.expected ?? 0;
   const jobs = group.pending - keys;
@@ -91,7 +91,7 @@ function Counts({ group }: { group: Group }) {
       <Stat name="Items" hint={group.expected > 0 ? `${count(group.expected)} keys expected` : undefined}>
         {count(group.total)}
       </Stat>
-      <Stat name="Over" hint={group.total > 0 ? percent(over / group.total) : undefined}>
+      <Stat name="Finished" hint={group.total > 0 ? percent(over / group.total) : undefined}>
         {count(over)}
       </Stat>
       <Stat name="Succeeded">{count(group.succeeded)}</Stat>
@@ -152,7 +152,7 @@ function About({ group }: { group: Group }) {
             <Id id={group.id} />
           </Fact>
           <Fact name="Kind">{group.kind}</Fact>
-          <Fact name="Made">
+          <Fact name="Created">
             <Ago ms={group.created_at_ms} />
           </Fact>
           {group.completed_at_ms && (
@@ -184,11 +184,11 @@ function Cancel({ group, refresh }: { group: Group; refresh: () => void }) {
         </Button>
       )}
       title="Cancel the rest of the group?"
-      action="Cancel it"
+      action="Cancel the rest"
       danger
       confirm={cancel}
     >
-      {count(group.pending)} items are not over yet: their jobs stop, and keys that nobody has reported fail. What is over stays.
+      {count(group.pending)} items are pending: their jobs stop, and unreported keys fail. Finished items stay.
     </Confirm>
   );
 }

@@ -83,13 +83,13 @@ function Ask({ group }: { group: Group }) {
   return (
     <>
       <Button look={again ? "secondary" : "primary"} onClick={() => setOpen(true)}>
-        {again ? "Ask again or change the home" : "Bring it home"}
+        {again ? "Request again or change the home" : "Deliver to a node"}
       </Button>
       <Dialog
         open={open}
         onClose={() => setOpen(false)}
-        title="Bring the results home"
-        note="A node of yours fetches everything when the group is complete, and checks every file."
+        title="Deliver the results to a node"
+        note="One of your nodes fetches everything when the group is complete, and verifies every file."
       >
         {open && <Choose group={group} close={() => setOpen(false)} />}
       </Dialog>
@@ -110,7 +110,7 @@ function Choose({ group, close }: { group: Group; close: () => void }) {
     setError(null);
     try {
       await ask({ enabled: true, ...(home && { home }) });
-      toast.success("It comes home.");
+      toast.success("Delivery requested.");
       close();
     } catch (refusal) {
       setError(refusal);
@@ -119,18 +119,18 @@ function Choose({ group, close }: { group: Group; close: () => void }) {
     }
   };
   const options = [
-    { value: "", label: "the only one I have" },
+    { value: "", label: "my only node" },
     ...mine.map((node) => ({ value: node.id, label: `${node.name}${node.online ? "" : " (offline)"}` })),
   ];
   return (
     <>
-      <SelectField label="To which node" options={options} value={home} onChange={(event) => setHome(event.target.value)} />
-      {nodes.data && mine.length === 0 && <Notice>You have no node: add one first, then its name is here.</Notice>}
+      <SelectField label="Node" options={options} value={home} onChange={(event) => setHome(event.target.value)} />
+      {nodes.data && mine.length === 0 && <Notice>You have no nodes. Add one first.</Notice>}
       {error !== null && <Failure error={error} />}
       <div className="flex justify-end gap-2">
         <Button onClick={close}>Not now</Button>
         <Button look="primary" pending={pending} onClick={() => void send()}>
-          Bring it home
+          Deliver to a node
         </Button>
       </div>
     </>
@@ -141,12 +141,12 @@ function CallOff({ group }: { group: Group }) {
   const ask = useReturnHome(group);
   return (
     <Confirm
-      trigger={(open) => <Button onClick={open}>Call it off</Button>}
+      trigger={(open) => <Button onClick={open}>Cancel the delivery</Button>}
       title="Leave the results at the hub?"
-      action="Call it off"
+      action="Cancel the delivery"
       confirm={() => ask({ enabled: false })}
     >
-      What has not arrived is not fetched any more. You can ask for it again at any time.
+      The node fetches nothing more. You can request it again at any time.
     </Confirm>
   );
 }

@@ -70,7 +70,7 @@ export function ItemGrid({ items }: { items: ItemState[] }) {
         {chosen && at !== null ? (
           <ItemDescription item={chosen} at={at} look={LOOKS[cells.look[at] as number]?.state ?? chosen.state} />
         ) : (
-          <span className="text-muted">Point at a cell, or move with the arrow keys; Enter opens its job.</span>
+          <span className="text-muted">Point at a cell or use the arrow keys; Enter opens its job.</span>
         )}
       </p>
       <div

@@ -14,10 +14,10 @@ import { useRows } from "@/lib/paging";
 import { type GroupItem, useItems, type Which } from "./use-items";
 
 const NOTHING: Record<Which, string> = {
-  all: "Nothing is in the group yet.",
-  results: "No result yet.",
-  failures: "Nothing failed.",
-  waiting: "Nothing waits: everything is over.",
+  all: "The group is empty.",
+  results: "No results yet.",
+  failures: "No failures.",
+  waiting: "Nothing is pending.",
 };
 
 const ROW = 52;
@@ -148,7 +148,7 @@ function Result({ item }: { item: GroupItem }) {
   if (item.result_artifact) {
     return (
       <a className="link" href={hubUrl(["artifacts", item.result_artifact])} download={`${item.key ?? item.job_id}.json`}>
-        a large one
+        large
       </a>
     );
   }

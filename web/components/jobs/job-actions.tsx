@@ -43,7 +43,7 @@ function Cancel({ job }: { job: JobDetail }) {
   const cancel = async () => {
     const { error } = await client.POST("/jobs/{job_id}/cancel", { params: { path: { job_id: job.id } } });
     if (error) throw error;
-    toast.success("The job is cancelled.");
+    toast.success("Job cancelled.");
     await queries.invalidateQueries({ queryKey: ["get", "/jobs/{job_id}"] });
   };
   return (
@@ -58,7 +58,7 @@ function Cancel({ job }: { job: JobDetail }) {
         </Button>
       )}
     >
-      If it runs, it is stopped with everything it started. That cannot be taken back.
+      If it is running, it is stopped with everything it started. This cannot be undone.
     </Confirm>
   );
 }
@@ -93,7 +93,7 @@ function Resubmit({ job }: { job: JobDetail }) {
         open={open}
         onClose={() => setOpen(false)}
         title="Run it again?"
-        note="The same work is submitted as a new job, and paid for by you."
+        note="Submits the same work as a new job, at your expense."
       >
         <Segments
           label="Terms"
@@ -107,10 +107,10 @@ function Resubmit({ job }: { job: JobDetail }) {
         <p className="text-muted">
           {terms === "same" ? (
             <>
-              It may cost <Money micro={job.max_price ?? 0} unit /> per hour, as the first one.
+              It may cost up to <Money micro={job.max_price ?? 0} unit /> per hour, as the first one.
             </>
           ) : (
-            "The hub chooses the most it may cost, as for a new job without limits."
+            "The hub sets the maximum cost, as for a new job without limits."
           )}
         </p>
         {resubmit.error && <Failure error={resubmit.error} />}

@@ -20,7 +20,7 @@ export function JobAttempts({ job }: { job: JobDetail }) {
   if (tries.length === 0) {
     return (
       <Card>
-        <Empty title="No node has tried it yet">An attempt is made as soon as a node takes the job.</Empty>
+        <Empty title="No node has tried it yet">The first attempt begins when a node takes the job.</Empty>
       </Card>
     );
   }
@@ -50,16 +50,16 @@ function One({ attempt, jobError }: { attempt: Attempt; jobError: string | null 
           <bdi>{humanize(attempt.reason)}</bdi>
           {attempt.resumed !== null &&
             attempt.resumed !== undefined &&
-            ` · went on from the checkpoint of attempt ${attempt.resumed}`}
+            ` · resumed from the checkpoint of attempt ${attempt.resumed}`}
         </>
       }
       aside={<StateBadge state={attempt.state} />}
     >
       <dl className="grid grid-cols-2 gap-x-6 gap-y-3 lg:grid-cols-4">
-        <Fact name="Given to the node">
+        <Fact name="Assigned">
           <Ago ms={attempt.leased_at_ms} />
         </Fact>
-        <Fact name="Prepared, then ran">
+        <Fact name="Setup, then run">
           <Took fromMs={attempt.leased_at_ms} toMs={attempt.started_at_ms ?? attempt.finished_at_ms} />
           <span className="text-muted"> · </span>
           <Took fromMs={attempt.started_at_ms} toMs={attempt.finished_at_ms} />
@@ -86,7 +86,7 @@ function One({ attempt, jobError }: { attempt: Attempt; jobError: string | null 
           <>
             <Fact name="CPU time">{duration(usage.cpu_ms ?? 0)}</Fact>
             <Fact name="Peak memory">{megabytes(usage.peak_rss_mb ?? 0)}</Fact>
-            {(usage.gpu_ms ?? 0) > 0 && <Fact name="Card time">{duration(usage.gpu_ms ?? 0)}</Fact>}
+            {(usage.gpu_ms ?? 0) > 0 && <Fact name="GPU time">{duration(usage.gpu_ms ?? 0)}</Fact>}
             {((usage.net_in_bytes ?? 0) > 0 || (usage.net_out_bytes ?? 0) > 0) && (
               <Fact name="Network">
                 {bytes(usage.net_in_bytes ?? 0)} in, {bytes(usage.net_out_bytes ?? 0)} out

@@ -39,14 +39,14 @@ export function jobColumns({ chosen, toggle, isAdmin }: ColumnOptions): Column<J
       ? [
           {
             key: "who",
-            title: "Whose",
+            title: "Owner",
             width: "minmax(6rem,1fr)",
             from: "xl" as const,
             cell: (job: Job) => job.account_name ?? "–",
           },
         ]
       : []),
-    { key: "where", title: "Where", width: "minmax(8rem,1.2fr)", from: "md", cell: (job) => <Where job={job} /> },
+    { key: "where", title: "Node", width: "minmax(8rem,1.2fr)", from: "md", cell: (job) => <Where job={job} /> },
     { key: "took", title: "Ran", width: "7rem", from: "lg", right: true, cell: (job) => <Ran job={job} /> },
     { key: "cost", title: "Cost", width: "7rem", from: "sm", right: true, cell: (job) => <Cost job={job} /> },
     { key: "when", title: "Submitted", width: "8rem", from: "md", right: true, cell: (job) => <Ago ms={job.created_at_ms} /> },
@@ -107,7 +107,7 @@ function Cost({ job }: { job: Job }) {
   if (job.charge !== null && job.charge !== undefined) return <Money micro={job.charge} />;
   if (!job.hold) return <span className="text-muted">–</span>;
   return (
-    <span className="text-muted" title="Set aside: the most that it can cost">
+    <span className="text-muted" title="On hold: the most that it can cost">
       ≤ <Money micro={job.hold} />
     </span>
   );

@@ -30,7 +30,7 @@ export function CostSoFar({ job }: { job: JobDetail }) {
         {(job.hold ?? 0) > 0 && (
           <span className="text-muted">
             {" "}
-            of <Money micro={job.hold ?? 0} /> set aside
+            of <Money micro={job.hold ?? 0} /> on hold
           </span>
         )}
       </>
@@ -40,7 +40,7 @@ export function CostSoFar({ job }: { job: JobDetail }) {
     <>
       {data?.so_far !== null && data?.so_far !== undefined && (
         <>
-          <Money micro={data.so_far} unit /> <span className="text-muted">if it succeeded now; </span>
+          <Money micro={data.so_far} unit /> <span className="text-muted">if it succeeds now; </span>
         </>
       )}
       <span className="text-muted">
@@ -97,10 +97,10 @@ function Bill({ cost }: { cost: Cost }) {
 
 function Sums({ cost }: { cost: Cost }) {
   const sums: [string, number | null | undefined][] = [
-    ["If it succeeded now", cost.so_far],
+    ["If it succeeds now", cost.so_far],
     ["All runs together", (cost.runs ?? 1) > 1 ? cost.total : null],
-    ["Set aside", cost.hold],
-    ["Came back", cost.refund],
+    ["On hold", cost.hold],
+    ["Refunded", cost.refund],
     ["At most per hour", cost.settled ? null : cost.max_price],
   ];
   return (
@@ -128,7 +128,7 @@ function Receipt({ job }: { job: JobDetail }) {
   return (
     <Card
       title="Receipt"
-      note="Signed by the hub: what was agreed, done and paid. Anybody can check it offline."
+      note="Signed by the hub: what was agreed, done and paid. Anyone can verify it offline."
       aside={
         query.data && (
           <a

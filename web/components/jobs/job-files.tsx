@@ -28,9 +28,9 @@ export function JobFiles({ job }: { job: JobDetail }) {
         {outputs.length > 0 ? (
           <Files files={outputs} open />
         ) : (
-          <Empty title={over ? "It left no files" : "No files yet"}>
+          <Empty title={over ? "No files" : "No files yet"}>
             <p>
-              What a job writes into its folder <code>outputs/</code> is kept, and appears here when it ends.
+              Files that a job writes to <code>outputs/</code> are kept, and appear here when it ends.
             </p>
           </Empty>
         )}
@@ -55,7 +55,7 @@ function Corrected({ job }: { job: JobDetail }) {
   if (!right) return null;
   const files = right.outputs ?? [];
   return (
-    <Card title="The right result" note="What two other owners’ nodes came to">
+    <Card title="The right result" note="Computed by two other owners’ nodes">
       <div className="grid grid-cols-1 gap-4">
         <WrittenValue text={right.result ?? null} artifact={right.result_artifact ?? null} jobId={job.id} />
         {files.length > 0 && <Files files={files} open />}
@@ -69,7 +69,7 @@ function Checkpoint({ jobId }: { jobId: string }) {
   const files = query.data?.outputs ?? [];
   if (files.length === 0) return null;
   return (
-    <Card title="Checkpoint" note={`Where it goes on from if it has to start again: ${sum(files)}`}>
+    <Card title="Checkpoint" note={`Where the job resumes if it has to restart: ${sum(files)}`}>
       <Files files={files} />
     </Card>
   );

@@ -98,7 +98,7 @@ function Selection({ rows, chosen, choose, refresh, more }: SelectionProps) {
     choose(new Set());
     refresh();
     if (refused.length === 0) {
-      toast.success(picked.length === 1 ? "The job is cancelled." : `${count(picked.length)} jobs are cancelled.`);
+      toast.success(picked.length === 1 ? "Job cancelled." : `${count(picked.length)} jobs cancelled.`);
       return;
     }
     const why = asProblem(refused[0]);
@@ -134,7 +134,7 @@ function Selection({ rows, chosen, choose, refresh, more }: SelectionProps) {
                 </Button>
               )}
             >
-              What runs is stopped with everything it started. It cannot be taken back, and costs nothing.
+              Running jobs are stopped with everything they started. This cannot be undone, and costs nothing.
             </Confirm>
           </>
         )}

@@ -13,6 +13,6 @@ export function JobLogs({ job }: { job: JobDetail }) {
       ? "The job printed nothing."
       : job.state === "running"
         ? "The job has printed nothing yet. Lines appear here as it prints them."
-        : "What the job prints appears here as soon as it runs.";
+        : "The job's output appears here once it runs.";
   return <LogView logs={logs} jobId={job.id} empty={empty} idle={job.state === "queued"} />;
 }

@@ -78,7 +78,7 @@ function Known({ job }: { job: JobDetail }) {
           { value: "attempts", label: `Attempts (${job.tries?.length ?? 0})`, content: <JobAttempts job={job} /> },
           { value: "usage", label: "Usage", content: <JobUsage job={job} /> },
           { value: "cost", label: "Cost", content: <JobCost job={job} /> },
-          { value: "spec", label: "What it runs", content: <JobSpec job={job} /> },
+          { value: "spec", label: "Specification", content: <JobSpec job={job} /> },
         ]}
       />
     </Page>

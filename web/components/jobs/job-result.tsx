@@ -88,8 +88,7 @@ function Value({ encoded, jobId }: { encoded: string; jobId: string }) {
       {written.cut && <p className="text-muted text-sm">The first {count(WRITTEN_MAX)} characters of it.</p>}
       {written.pickled && (
         <Notice>
-          A part of it is pickled, which only Python opens: <code>pool.job("{jobId}").result()</code> with{" "}
-          <code>allow_pickle=True</code>.
+          Part of it is pickled; read it in Python: <code>pool.job("{jobId}").result()</code> with <code>allow_pickle=True</code>.
         </Notice>
       )}
     </div>

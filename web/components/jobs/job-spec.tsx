@@ -16,7 +16,7 @@ export function JobSpec({ job }: { job: JobDetail }) {
   const { spec } = job;
   return (
     <div className="grid grid-cols-1 gap-4">
-      <Card title="The work" note={spec.kind} aside={<Change job={job} />}>
+      <Card title="Work" note={spec.kind} aside={<Change job={job} />}>
         <div className="grid grid-cols-1 gap-3">
           {spec.source && <Code label="Source" text={spec.source} />}
           {spec.argv.length > 0 && (
@@ -25,17 +25,17 @@ export function JobSpec({ job }: { job: JobDetail }) {
           <Called job={job} />
         </div>
       </Card>
-      <Card title="What it needs">
+      <Card title="Requirements">
         <dl className="grid grid-cols-2 gap-x-6 gap-y-3 md:grid-cols-3">
           <NeedFacts needs={spec.needs} />
           <Fact name="Time limit">{duration(spec.timeout_s * 1000)}</Fact>
-          <Fact name="Most it may cost">
+          <Fact name="Maximum price">
             <Money micro={job.max_price} unit /> <span className="text-muted">per hour</span>
           </Fact>
           <Fact name="Priority and retries">
             {job.priority} <span className="text-muted">·</span> {count(job.retries)}
           </Fact>
-          <Fact name="Checked by">
+          <Fact name="Verification">
             {job.verify}
             {job.compare !== "exact" && <span className="text-muted">, compared by {job.compare}</span>}
           </Fact>
@@ -50,7 +50,7 @@ export function JobSpec({ job }: { job: JobDetail }) {
         <dl className="grid grid-cols-2 gap-x-6 gap-y-3 md:grid-cols-3">
           <Words name="Packages" words={spec.dependencies} none="standard library only" />
           <Words name="Variables (names only)" words={Object.keys(spec.env)} none="none" />
-          <Words name="May reach" words={spec.net} none="no network" />
+          <Words name="Allowed hosts" words={spec.net} none="no network" />
         </dl>
       </Card>
     </div>
@@ -99,9 +99,9 @@ function NeedFacts({ needs }: { needs: Needs }) {
       <Words name="Regions" words={needs.regions} />
       <Words name="Tags" words={needs.tags} />
       <Words name="Preferred tags" words={needs.prefer_tags} />
-      <Words name="Never on" words={[...needs.exclude_tags, ...needs.exclude_hosts]} />
+      <Words name="Excluded tags and nodes" words={[...needs.exclude_tags, ...needs.exclude_hosts]} />
       <Words name="Properties" words={Object.entries(needs.properties).map(([name, value]) => `${name}=${value}`)} />
-      {needs.host && <Fact name="Only on">{needs.host}</Fact>}
+      {needs.host && <Fact name="Node">{needs.host}</Fact>}
       {needs.python && <Fact name="Python">{needs.python}</Fact>}
       {needs.isolation && <Fact name="Isolation">at least {needs.isolation}</Fact>}
       {needs.mesh_version && <Fact name="Mesh version">{needs.mesh_version}</Fact>}

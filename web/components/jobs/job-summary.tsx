@@ -33,20 +33,20 @@ export function JobSummary({ job }: { job: JobDetail }) {
           <span className="text-muted"> · </span>
           <Took fromMs={job.started_at_ms} toMs={job.finished_at_ms} />
         </Fact>
-        <Fact name="Where">
+        <Fact name="Node">
           <Where job={job} />
         </Fact>
         <Fact name={isOver(job) ? "Cost" : "Cost so far"}>
           <CostSoFar job={job} />
         </Fact>
-        <Fact name="Result checked">
+        <Fact name="Verification">
           <Verdict job={job} />
         </Fact>
         {job.exit_code !== null && job.exit_code !== undefined && <Fact name="Exit code">{job.exit_code}</Fact>}
         {job.group_id && (
           <Fact name="Group">
             <Link className="link" href={`/groups?id=${encodeURIComponent(job.group_id)}` as Route}>
-              its group
+              open
             </Link>
             <span className="text-muted"> · item {count((job.item ?? 0) + 1)}</span>
           </Fact>
@@ -59,7 +59,7 @@ export function JobSummary({ job }: { job: JobDetail }) {
             <Ago ms={job.checkpoint.at_ms} /> <span className="text-muted">by attempt {job.checkpoint.attempt},</span>{" "}
             {job.checkpoint.progress !== null && job.checkpoint.progress !== undefined && `${percent(job.checkpoint.progress)}, `}
             {pluralize(job.checkpoint.files, "file")}, {bytes(job.checkpoint.size)}; {duration(job.checkpoint.covered_ms)} of its
-            time limit went into it
+            time limit used
           </Fact>
         )}
         {(job.pinned || (job.moves ?? 0) > 0) && (
@@ -83,7 +83,7 @@ export function JobSummary({ job }: { job: JobDetail }) {
 }
 
 function Where({ job }: { job: JobDetail }) {
-  if (!job.node_id) return <span className="text-muted">nowhere yet</span>;
+  if (!job.node_id) return <span className="text-muted">not assigned yet</span>;
   return (
     <>
       <Link href={`/nodes?id=${encodeURIComponent(job.node_id)}` as Route} className="link">
@@ -96,12 +96,12 @@ function Where({ job }: { job: JobDetail }) {
 
 // The words of docs/verification.md, in a sentence each.
 const VERDICTS: Record<string, [Tone, string]> = {
-  unchecked: ["neutral", "believed without a check, as most results are"],
+  unchecked: ["neutral", "accepted without a check, like most results"],
   own: ["neutral", "your own node ran it"],
-  confirmed: ["good", "nodes of several owners came to the same"],
-  alone: ["warn", "nobody else could run it in time; its pay is held until somebody has"],
-  varies: ["warn", "every run came to another result; this is the first"],
-  refuted: ["bad", "it is wrong: two other owners’ nodes came to another result"],
+  confirmed: ["good", "nodes of several owners agree"],
+  alone: ["warn", "no other node could run it in time; payment is held until one does"],
+  varies: ["warn", "every run gave a different result; this is the first"],
+  refuted: ["bad", "wrong: nodes of two other owners agree on a different result"],
 };
 
 function Verdict({ job }: { job: JobDetail }) {
@@ -128,21 +128,21 @@ export function JobError({ job }: { job: JobDetail }) {
     <>
       {job.verdict === "refuted" && (
         <Notice tone="bad">
-          The result was proven wrong afterwards.{" "}
+          The result was later proven wrong.{" "}
           {job.taken_back ? (
             <>
-              <Money micro={job.taken_back} unit /> came back to you.
+              <Money micro={job.taken_back} unit /> was refunded.
             </>
           ) : (
-            "Nothing came back for it."
+            "Nothing was refunded."
           )}{" "}
-          The right one is among the results.
+          The correct one is under Results and files.
         </Notice>
       )}
       {job.error &&
         (job.error.startsWith(SEALED) ? (
           <Notice>
-            What went wrong is sealed. On a machine that has your key: <code>pool jobs show {job.id}</code>
+            The error is sealed. On a machine that has your key: <code>pool jobs show {job.id}</code>
           </Notice>
         ) : (
           <Code label="Error of the job" text={job.error} wrap />

@@ -60,7 +60,7 @@ export function JobTimeline({ job }: { job: JobDetail }) {
                   Show more
                 </Button>
               )}
-              {!isOver(job) && <p className="mt-3 pl-7 text-muted text-sm">It goes on here.</p>}
+              {!isOver(job) && <p className="mt-3 pl-7 text-muted text-sm">Updates live.</p>}
             </>
           );
         }}

@@ -37,8 +37,8 @@ export function JobUsage({ job }: { job: JobDetail }) {
 function Nothing({ job }: { job: JobDetail }) {
   return (
     <Card>
-      <Empty title={isOver(job) ? "It was over too soon" : "Nothing is measured yet"}>
-        Nodes tell what a job uses while it runs, every few seconds. What an attempt used in all stands with the attempts.
+      <Empty title={isOver(job) ? "No measurements" : "No measurements yet"}>
+        Nodes report usage every few seconds while a job runs. The Attempts tab has the totals.
       </Empty>
     </Card>
   );
@@ -101,7 +101,7 @@ function One({ usage, attempt }: { usage: Usage; attempt: AttemptUsage }) {
             format={megabytes}
             least={0}
             series={[
-              { label: "card memory", points: vram, filled: true, colour: 4 },
+              { label: "GPU memory", points: vram, filled: true, colour: 4 },
               ...(usage.vram_mb > 0
                 ? [{ label: "reserved", points: flat(usage.vram_mb * Math.max(1, usage.gpus)), dashed: true, colour: 5 as const }]
                 : []),

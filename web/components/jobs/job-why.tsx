@@ -14,7 +14,7 @@ export function JobWhy({ jobId, state }: { jobId: string; state: string }) {
     { params: { path: { job_id: jobId } } },
     { refetchInterval: state === "queued" ? 5000 : false },
   );
-  const title = state === "queued" ? "Why it waits" : "Why it ended so";
+  const title = state === "queued" ? "Why it waits" : "Why it ended";
   if (query.error && !query.data) return <Failure error={query.error} />;
   // How it ended stands above already; more only where there is more to say.
   if (state !== "queued" && !query.data?.gates?.length && !query.data?.changes?.length) return null;
@@ -37,7 +37,7 @@ function Explained({ why }: { why: Why }) {
       )}
       {changes.length > 0 && (
         <div>
-          <h3>It could start now with a change</h3>
+          <h3>Changes that would let it start now</h3>
           <ul className="mt-1 grid gap-1">
             {changes.map((change) => (
               <li key={change.change} className="flex flex-wrap gap-x-3">
@@ -57,14 +57,14 @@ function Gates({ gates, nodes }: { gates: NonNullable<Why["gates"]>; nodes: numb
   return (
     <details open={gates.length <= 4}>
       <summary className="font-medium">
-        {gates.length === 1 ? "One condition keeps nodes away" : `${count(gates.length)} conditions keep nodes away`}
+        {gates.length === 1 ? "One condition excludes nodes" : `${count(gates.length)} conditions exclude nodes`}
       </summary>
       <div role="region" aria-label="Conditions" tabIndex={0} className="mt-2 overflow-x-auto">
         <table className="w-full min-w-120 text-left">
           <thead className="text-muted text-sm">
             <tr>
               <th scope="col" className="py-1 pr-4 font-normal">
-                It needs
+                Requirement
               </th>
               <th scope="col" className="px-4 py-1 text-right font-normal">
                 Fail now, of {count(nodes)}
@@ -73,7 +73,7 @@ function Gates({ gates, nodes }: { gates: NonNullable<Why["gates"]>; nodes: numb
                 Fail even when idle
               </th>
               <th scope="col" className="py-1 pl-4 text-right font-normal">
-                Would do without it
+                Would fit without it
               </th>
             </tr>
           </thead>

@@ -36,7 +36,7 @@ export function LogTools(props: LogToolsProps) {
     <div className="flex flex-wrap items-center gap-2">
       <Find {...props} />
       <Segments
-        label="Which output"
+        label="Stream"
         options={[
           { value: "both", label: "Both" },
           { value: "stdout", label: "Output" },
@@ -84,10 +84,10 @@ function Find({ wishes, onChange, found, current, goTo }: LogToolsProps) {
           {wishes.words && (found > 0 ? `${count(current + 1)}/${count(found)}` : "none")}
         </span>
       </div>
-      <IconButton label="Previous line with it" disabled={found === 0} onClick={() => goTo(-1)}>
+      <IconButton label="Previous match" disabled={found === 0} onClick={() => goTo(-1)}>
         <ArrowUp size={16} aria-hidden="true" />
       </IconButton>
-      <IconButton label="Next line with it" disabled={found === 0} onClick={() => goTo(1)}>
+      <IconButton label="Next match" disabled={found === 0} onClick={() => goTo(1)}>
         <ArrowDown size={16} aria-hidden="true" />
       </IconButton>
     </search>

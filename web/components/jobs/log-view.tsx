@@ -214,11 +214,14 @@ function Words({ logs, jobId }: { logs: Logs; jobId: string }) {
     <>
       {error !== null && <Notice tone="warn">{asProblem(error).detail}</Notice>}
       {buffer.dropped > 0 && (
-        <Notice>The first {count(buffer.dropped)} lines are not kept on this page. The download has all that the hub has.</Notice>
+        <Notice>
+          The first {count(buffer.dropped)} lines are not shown on this page. Download the output to see everything that the hub
+          kept.
+        </Notice>
       )}
       {buffer.sealed && (
         <Notice>
-          What this job prints is sealed: only your key opens it. On a machine that has it: <code>pool jobs logs {jobId}</code>
+          The output is sealed: only your key opens it. On a machine that has it: <code>pool jobs logs {jobId}</code>
         </Notice>
       )}
     </>

@@ -48,10 +48,7 @@ export function DepthCard({ zone }: { zone: ZoneMarket }) {
   const met = offer.filter((level) => level.price <= zone.spot).at(-1)?.units ?? 0;
   const paying = want.filter((level) => level.price >= zone.spot).at(-1)?.units ?? 0;
   return (
-    <Card
-      title="Floors and ceilings"
-      note="Free units by their owners' floors, waiting units by their ceilings, as this hub sees them"
-    >
+    <Card title="Floors and ceilings" note="Free units by floor and waiting units by ceiling, as seen by this hub">
       <div className="grid gap-3">
         <ul className="flex flex-wrap gap-x-5 gap-y-1 text-sm">
           <li className="flex items-center gap-2">
@@ -67,7 +64,7 @@ export function DepthCard({ zone }: { zone: ZoneMarket }) {
         <Steps zone={zone} scale={{ end, most }} offer={offer} want={want} />
         <p className="text-sm">
           At the spot price <b className="num">{units(met)}</b> free units are offered, and <b className="num">{units(paying)}</b>{" "}
-          waiting units pay it. Floors to the right of the line are not met, ceilings to the left of it do not pay.
+          waiting units pay it. Floors right of the line are too high, and ceilings left of it too low.
         </p>
         <Levels zone={zone} />
       </div>

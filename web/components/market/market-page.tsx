@@ -52,7 +52,7 @@ function Zones({ market }: { market: Schemas["MarketView"] }) {
           <MarketActions />
         </div>
       </div>
-      <Card title="All zones" note="Choose one to see it above" flush>
+      <Card title="All zones" note="Select a zone to show it above" flush>
         <ZoneTable zones={market.zones} zone={zone} onChoose={choose} />
       </Card>
     </>
@@ -63,7 +63,7 @@ function NoZones() {
   return (
     <div className="panel">
       <Empty title="There are no prices yet" icon={Store}>
-        <p>A zone, and its price, begins with the first node of a tier in a region.</p>
+        <p>A zone gets its price with the first node of a tier in a region.</p>
         <p>
           <ButtonLink href="/nodes/add" look="primary">
             Add a node
@@ -83,7 +83,7 @@ function NoMarket({ market }: { market: Schemas["MarketView"] }) {
       </Notice>
       <div className="panel">
         <Empty title={market.sentence} icon={Store}>
-          <p>Who gets a node is decided by fit and turn, as everywhere.</p>
+          <p>Jobs are placed by fit and fair share alone.</p>
           <p className="flex flex-wrap justify-center gap-3">
             <ButtonLink href="/submit">Submit a job</ButtonLink>
             <ButtonLink href="/credits">See your credits</ButtonLink>

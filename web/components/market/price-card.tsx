@@ -38,12 +38,12 @@ export function PriceCard({ zone, zones, span, onSpan }: PriceProps) {
   return (
     <Card
       title={`Price of ${zoneName(zone)}`}
-      note="Credits for a unit-hour, the fee included"
+      note="Credits per unit-hour, fee included"
       aside={<Segments label="Time range" options={[...SPANS]} value={span} onChange={onSpan} />}
     >
       <div className="grid gap-5">
         <div className="max-w-full overflow-x-auto">
-          <Segments label="What is compared" options={options} value={held} onChange={setCompare} />
+          <Segments label="Comparison" options={options} value={held} onChange={setCompare} />
         </div>
         {query.data ? (
           <Charts chart={query.data} zone={zone} zones={zones} compare={held} />
@@ -72,7 +72,7 @@ function Charts({ chart, zone, zones, compare }: ChartsProps) {
   if (shown.length === 0) {
     return (
       <p className="py-16 text-center text-muted">
-        No price was recorded for this zone yet. The first comes with the market's next tick.
+        No price recorded for this zone yet. The first one comes with the next tick of the market.
       </p>
     );
   }
@@ -98,7 +98,7 @@ function Charts({ chart, zone, zones, compare }: ChartsProps) {
         steps
       />
       <div className="grid gap-2">
-        <h3>Share of the offered capacity in use</h3>
+        <h3>Demand as a share of the offered capacity</h3>
         <TimeChart
           label="Utilisation"
           times={chart.at_ms}

@@ -46,7 +46,7 @@ export function MeshPage() {
     <Page title="Mesh" note="Every online machine of the pool, and what it is doing.">
       <Counters mesh={mesh.data} />
       <div className="grid min-w-0 gap-5 xl:grid-cols-[minmax(0,1fr)_23rem]">
-        <Card title="Where the nodes are" note="By the regions that owners state; IP addresses are not used." flush>
+        <Card title="Map of the nodes" note="Placed by the regions that owners state, not by IP address." flush>
           <FilterBar nodes={all} shown={shown.length} filter={filter} />
           <div className="border-line border-y bg-(--sea)">
             {nodes.data ? (
@@ -69,7 +69,7 @@ export function MeshPage() {
           all.length > 0 ? (
             <NodeTable nodes={shown} onOpen={open} />
           ) : (
-            <Empty title="No node is online">Add a machine, and it shows up here and on the map as soon as it answers.</Empty>
+            <Empty title="No node is online">Add a machine, and it appears here and on the map as soon as it connects.</Empty>
           )
         ) : (
           <SkeletonRows rows={8} />
@@ -83,7 +83,7 @@ function NobodyHere() {
   return (
     <div className="panel grid max-w-sm justify-items-center gap-3 px-6 py-5 text-center shadow-lg">
       <p className="font-medium">No node is online yet</p>
-      <p className="text-muted">A pool begins with one machine. Yours will do.</p>
+      <p className="text-muted">A pool starts with one machine, such as yours.</p>
       <ButtonLink href="/nodes/add" look="primary">
         Add a node
       </ButtonLink>

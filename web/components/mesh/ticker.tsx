@@ -21,11 +21,11 @@ const LOOKS: Record<Activity["what"], { icon: LucideIcon; tone: string }> = {
 export function Ticker() {
   const [paused, setPaused] = useState(false);
   const lines = useActivity(paused);
-  const label = paused ? "Go on" : "Pause";
+  const label = paused ? "Resume" : "Pause";
   return (
     <Card
       title="Activity"
-      note={paused ? "Paused; nothing is missed" : "As it happens"}
+      note={paused ? "Paused; events are kept" : "Live events"}
       aside={
         <IconButton label={label} aria-pressed={paused} onClick={() => setPaused(!paused)}>
           {paused ? <Play size={17} aria-hidden="true" /> : <Pause size={17} aria-hidden="true" />}

@@ -22,7 +22,7 @@ const HELP: Record<StepName, ReactNode> = {
         127.0.0.1 is reached from its own machine only.
       </li>
       <li>
-        <b>The code is refused</b>: it was used, has ended, or was not copied whole. Make another one.
+        <b>The code is refused</b>: it was used, has expired, or is incomplete. Create another one.
       </li>
       <li>
         <b>Another mesh version</b>: hub and node must name the same one; the refusal says both.
@@ -37,7 +37,7 @@ const HELP: Record<StepName, ReactNode> = {
       </li>
       <li>The first start builds what jobs see instead of your files, which takes a while on a slow disk.</li>
       <li>
-        What it says itself:
+        Its own status:
         <div className="mt-1.5">
           <Code text="pool node status" label="Command to show its status" />
         </div>
@@ -54,7 +54,7 @@ const HELP: Record<StepName, ReactNode> = {
       </li>
       <li>Ubuntu 24.04 and newer forbid user namespaces to programs that AppArmor does not know.</li>
       <li>
-        This names what is missing, with what to type:
+        This shows what is missing and how to install it:
         <div className="mt-1.5">
           <Code text="pool node doctor" label="Command that finds what is missing" />
         </div>
@@ -64,18 +64,16 @@ const HELP: Record<StepName, ReactNode> = {
   ),
   hardware: (
     <List>
-      <li>
-        The node measures itself when no job runs, within seconds of being asked; a job that comes ends it, and it is tried again.
-      </li>
-      <li>Until then it counts as what it claims. Nothing needs to be done.</li>
+      <li>The node measures itself while no job runs. A new job interrupts the measurement, and it is repeated later.</li>
+      <li>Until then its stated hardware counts. You need to do nothing.</li>
     </List>
   ),
   ready: (
     <List>
-      <li>A node that is paused or drains takes nothing: resume it on its page.</li>
-      <li>After three faults of its own in a row a node rests for some minutes.</li>
+      <li>A paused or draining node takes no jobs: resume it on its page.</li>
+      <li>After three faults of its own in a row, a node gets no jobs for some minutes.</li>
       <li>
-        Why it has no work, there:
+        Why it has no work, on that machine:
         <div className="mt-1.5">
           <Code text="pool node why" label="Command that says why" />
         </div>
@@ -84,9 +82,9 @@ const HELP: Record<StepName, ReactNode> = {
   ),
   job: (
     <List>
-      <li>Jobs come when some wait that fit: the node is ready, and this step may take as long as the pool is quiet.</li>
-      <li>A newcomer gets one job of others at a time until a few were verified; your own jobs are never limited.</li>
-      <li>A floor above the price keeps the jobs of others away.</li>
+      <li>The node is ready. It gets a job when one is waiting that fits, which can take a while in a quiet pool.</li>
+      <li>A new node gets one job of other people at a time until a few are verified. Your own jobs are not limited.</li>
+      <li>With a floor above the price, it gets no jobs of other people.</li>
     </List>
   ),
 };

@@ -62,7 +62,7 @@ function WhatToType({ made, status }: { made: MadeCode; status: Status }) {
   const joins = commands.findIndex((command) => command.command.includes(made.code)) + 1;
   const [now, later] = [commands.slice(0, joins), commands.slice(joins)];
   return (
-    <Card title="Type this on the machine" aside={<CountDown untilMs={status.expires_at_ms} />}>
+    <Card title="Run this on the machine" aside={<CountDown untilMs={status.expires_at_ms} />}>
       {made.warning && <Notice tone="warn">{made.warning}</Notice>}
       <ol className="grid grid-cols-1 gap-4">
         {now.map((command, at) => (
@@ -74,8 +74,8 @@ function WhatToType({ made, status }: { made: MadeCode; status: Status }) {
         <Code text={made.code} label="One-time code" wrap />
         <p className="text-muted text-sm">
           {status.hosts > 1
-            ? `It lets ${status.hosts} machines in, as yours. Give it to nobody you would not lend your name to.`
-            : "It works once. Whoever types it lends a machine in your name."}{" "}
+            ? `It lets ${status.hosts} machines join as yours. Give it only to people you trust.`
+            : "It works once. Whoever uses it lends a machine in your name."}{" "}
           The hub does not show it again; this browser tab remembers it until it is used.
         </p>
       </div>
@@ -118,11 +118,9 @@ function CodeHidden({ status }: { status: Status }) {
   return (
     <Card title="The code was shown once" aside={<CountDown untilMs={status.expires_at_ms} />}>
       <div className="grid gap-3">
-        <p>
-          It still works for whoever noted it. If you did not, make another one: an unused code ends by itself and does no harm.
-        </p>
+        <p>It still works if you noted it. If not, create another one: an unused code expires and does no harm.</p>
         <ButtonLink href="/nodes/add" className="justify-self-start">
-          Make another code
+          Create another code
         </ButtonLink>
       </div>
     </Card>
@@ -132,7 +130,7 @@ function CodeHidden({ status }: { status: Status }) {
 function Over({ status }: { status: Status }) {
   const node = status.nodes?.[0];
   return (
-    <Card title={status.state === "expired" ? "The code has ended" : "The code has done its work"}>
+    <Card title={status.state === "expired" ? "The code has expired" : "The code has been used"}>
       <div className="grid gap-3">
         <p>{status.sentence}</p>
         <div className="flex flex-wrap gap-2">
@@ -142,7 +140,7 @@ function Over({ status }: { status: Status }) {
             </ButtonLink>
           )}
           <ButtonLink href="/nodes/add" look={node ? "secondary" : "primary"}>
-            {node ? "Add another machine" : "Make a new code"}
+            {node ? "Add another machine" : "Create a new code"}
           </ButtonLink>
         </div>
       </div>
@@ -156,7 +154,7 @@ function Checklist({ status }: { status: Status }) {
     <div className="grid min-w-0 gap-5">
       {status.hosts > 1 && <Notice>{status.sentence}</Notice>}
       {nodes.length === 0 ? (
-        <Card title="What will happen" note="The list updates by itself; you can leave this page and come back.">
+        <Card title="Next steps" note="The list updates by itself; you can leave this page and come back.">
           <JoinSteps steps={status.steps} />
         </Card>
       ) : (

@@ -33,12 +33,12 @@ export function MakeCode({ onMade }: { onMade: (code: MadeCode) => void }) {
   };
   const problem = make.error ? asProblem(make.error) : null;
   return (
-    <Card title="What will you lend?">
+    <Card title="What do you want to lend?">
       <form onSubmit={submit} className="grid gap-4">
         <fieldset className="grid gap-3 sm:grid-cols-2">
           <legend className="sr-only">How many machines</legend>
           <Kind chosen={!many} choose={() => setMany(false)} icon={<Monitor size={20} aria-hidden="true" />} title="One machine">
-            A code that works once, for one computer.
+            A single-use code for one computer.
           </Kind>
           <Kind
             chosen={many}
@@ -46,7 +46,7 @@ export function MakeCode({ onMade }: { onMade: (code: MadeCode) => void }) {
             icon={<Server size={20} aria-hidden="true" />}
             title="Several machines"
           >
-            One code for a rack, a lab or a small mesh: the same command on each.
+            One code for a rack, a lab or a small mesh: run the same command on each.
           </Kind>
         </fieldset>
         {many && (
@@ -62,7 +62,7 @@ export function MakeCode({ onMade }: { onMade: (code: MadeCode) => void }) {
               error={problem?.field === "hosts" ? problem.detail : undefined}
             />
             <SelectField
-              label="The code works for"
+              label="Valid for"
               options={HOURS}
               value={life}
               onChange={(event) => setLife(event.target.value)}
@@ -72,7 +72,7 @@ export function MakeCode({ onMade }: { onMade: (code: MadeCode) => void }) {
         )}
         {problem && !["hosts", "lifetime_s"].includes(problem.field ?? "") && <Notice tone="bad">{problem.detail}</Notice>}
         <Button type="submit" look="primary" pending={make.isPending} className="justify-self-start">
-          Make a code
+          Create a code
         </Button>
       </form>
     </Card>
@@ -133,14 +133,14 @@ export function OpenCodes() {
                   End it
                 </Button>
               )}
-              title="End this code?"
-              action="End it"
+              title="Revoke this code?"
+              action="Revoke"
               confirm={async () => {
                 await end.mutateAsync({ params: { path: { code_id: code.id } } });
                 await renew();
               }}
             >
-              Nobody joins with it any more. The machines that did stay.
+              No more machines can join with it. Those that joined stay.
             </Confirm>
           </li>
         ))}

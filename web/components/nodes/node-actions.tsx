@@ -49,7 +49,7 @@ function OwnersActions({ node }: { node: NodeView }) {
           action="Drain it"
           confirm={() => set("draining")}
         >
-          It finishes what it runs, gives the rest back, and then its agent ends. To bring it back, start it there again with{" "}
+          It finishes its running jobs, returns the others to the queue and then stops. To start it again, run this there:{" "}
           <code className="font-mono text-sm">pool node start</code>.
         </Confirm>
       )}
@@ -68,9 +68,8 @@ function OwnersActions({ node }: { node: NodeView }) {
           toast.success(`${node.name} was revoked.`);
         }}
       >
-        Its key is refused from now on, and what it runs is run elsewhere. Meant for a machine that was lost or sold: this cannot
-        be taken back. The machine could only join again with a new code, as another node, which would inherit what counts against
-        this one.
+        Its key is refused, and its jobs run elsewhere. Use this for a machine that was lost or sold. This cannot be undone. The
+        machine can only join again with a new code, as a new node, which inherits the violations of this one.
       </Confirm>
     </>
   );
@@ -91,8 +90,8 @@ function Pardon({ node }: { node: NodeView }) {
         toast.success(`${node.name} was pardoned.`);
       }}
     >
-      Its ban and its violations for wrong results are taken back, and its streak begins anew. For a fault that was mended, such
-      as broken memory, or a program whose results cannot be compared.
+      Lifts its ban, clears its violations for wrong results, and restarts its streak. Use this once the fault is fixed, such as
+      broken memory, or a program whose results cannot be compared.
     </Confirm>
   );
 }

@@ -49,7 +49,7 @@ function Amounts({ earnings }: { earnings: Schemas["NodeEarnings"] }) {
         ))}
       </Stats>
       <p className="flex flex-wrap items-center gap-x-4 gap-y-2 text-muted text-sm">
-        What the ledger says was paid for jobs on this node, after the fee.
+        Paid for jobs on this node, after the fee.
         <ButtonLink href="/credits" small>
           Credits and statement
         </ButtonLink>
@@ -61,8 +61,8 @@ function Amounts({ earnings }: { earnings: Schemas["NodeEarnings"] }) {
 function Sales({ sales }: { sales: Schemas["Sale"][] }) {
   return (
     <Card
-      title="At today's prices"
-      note="After the fee. A unit is a core, or a card for jobs that use one. What is used by one is not sold twice."
+      title="At current prices"
+      note="After the fee. A unit is a core, or a GPU for jobs that use one. A GPU's cores are not sold twice."
     >
       <ul className="divide-y divide-line">
         {sales.map((sale) => (
@@ -73,20 +73,20 @@ function Sales({ sales }: { sales: Schemas["Sale"][] }) {
                 {sale.region && <span className="font-normal text-muted"> in {sale.region}</span>}
               </span>
               <span className={sale.in_money ? "text-good" : "text-warn"}>
-                {sale.in_money ? "the price pays its floor" : "its floor is above the price"}
+                {sale.in_money ? "the price meets its floor" : "its floor is above the price"}
               </span>
             </p>
             <dl className="grid grid-cols-2 gap-x-6 gap-y-2 sm:grid-cols-4">
-              <Amount name="Spot price" hint="a unit-hour, fee included">
+              <Amount name="Spot price" hint="per unit-hour, fee included">
                 <Money micro={sale.spot} />
               </Amount>
-              <Amount name="An hour" hint="all of it busy">
+              <Amount name="Per hour" hint="when fully used">
                 <Money micro={sale.per_hour} />
               </Amount>
-              <Amount name="A day" hint={`as busy as its zone: ${ppm(sale.utilisation_ppm)}`}>
+              <Amount name="Per day" hint={`at the use of its zone: ${ppm(sale.utilisation_ppm)}`}>
                 <Money micro={sale.per_day} />
               </Amount>
-              <Amount name="Floor" hint="a unit-hour, after the fee">
+              <Amount name="Floor" hint="per unit-hour, after the fee">
                 {sale.floor > 0 ? <Money micro={sale.floor} /> : "No minimum price set"}
               </Amount>
             </dl>

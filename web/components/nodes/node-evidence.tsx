@@ -32,9 +32,7 @@ export function NodeEvidence({ node }: { node: NodeView }) {
   return (
     <Card
       title="Evidence"
-      note={
-        exact ? "What the score follows from, newest first." : "What the score follows from, newest first; times to the hour."
-      }
+      note={exact ? "What the score is based on, newest first." : "What the score is based on, newest first; times to the hour."}
       flush
     >
       {query.data ? (
@@ -47,8 +45,8 @@ export function NodeEvidence({ node }: { node: NodeView }) {
           rowHeight={60}
           height="36rem"
           empty={
-            <Empty title="Nothing has been counted yet.">
-              <p>The first job that ends there is the first line here.</p>
+            <Empty title="No evidence yet.">
+              <p>It begins with the first job that ends on this node.</p>
             </Empty>
           }
         />

@@ -81,7 +81,7 @@ function FloorForm({ label, floor, inherited, save }: FloorFormProps) {
   const submit = (event: FormEvent) => {
     event.preventDefault();
     const wanted = parseCredits(typed);
-    if (wanted === null) setError("An amount of credits, such as 6.50.");
+    if (wanted === null) setError("Enter an amount of credits, such as 6.50.");
     else void put(wanted);
   };
   return (
@@ -97,7 +97,7 @@ function FloorForm({ label, floor, inherited, save }: FloorFormProps) {
       />
       {inherited !== null && (
         <Notice>
-          No floor of its own: your default of <Money micro={inherited} /> holds.
+          This node has no floor of its own: your default of <Money micro={inherited} /> applies.
         </Notice>
       )}
       <div className="flex flex-wrap gap-2">
@@ -106,7 +106,7 @@ function FloorForm({ label, floor, inherited, save }: FloorFormProps) {
         </Button>
         {floor !== null && (
           <Button disabled={pending} onClick={() => void put(null)}>
-            Clear it
+            Clear
           </Button>
         )}
       </div>

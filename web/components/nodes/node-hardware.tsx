@@ -46,8 +46,8 @@ export function NodeHardware({ node }: { node: NodeView }) {
               {found && <Badge tone={found.standing === "lowered" ? "warn" : "neutral"}>{found.standing}</Badge>}
             </span>
           </Fact>
-          <Fact name="Its cores count as">{found?.cpu_tier ?? "–"}</Fact>
-          <Fact name="Disk it lends">{megabytes(profile.disk_mb)}</Fact>
+          <Fact name="Cores count as">{found?.cpu_tier ?? "–"}</Fact>
+          <Fact name="Disk offered">{megabytes(profile.disk_mb)}</Fact>
           {found && found.compared_jobs > 0 && (
             <Fact name="Run times">
               {found.slowdown == null ? "compared" : `${found.slowdown.toFixed(2)} × the others' median`} in{" "}

@@ -187,11 +187,11 @@ function NoneOfMine() {
   const lends = useRole("provider");
   return (
     <Card>
-      <Empty title="You lend no machine yet." icon={Server}>
+      <Empty title="You lend no machines yet." icon={Server}>
         {lends ? (
           <>
             <p>
-              Any Linux computer that is idle now and then can earn credits. It takes a one-time code and one command; it needs no
+              Any Linux computer that is sometimes idle can earn credits. It takes a one-time code and one command; it needs no
               open port, and other people's jobs run in a sandbox.
             </p>
             <ButtonLink href="/nodes/add" look="primary" className="justify-self-center">

@@ -39,7 +39,7 @@ function Now({ node }: { node: NodeView }) {
   const day = node.uptime?.spans.find((span) => span.hours === 24);
   return (
     <Stats>
-      <Stat name="Running" hint={node.leased ? `${node.leased} behind them` : "nothing waits there"}>
+      <Stat name="Running" hint={node.leased ? `${node.leased} waiting on it` : "none waiting on it"}>
         {node.running}
       </Stat>
       <Stat name="Cores reserved" hint={`of ${profile.cores}`}>
@@ -55,7 +55,7 @@ function Now({ node }: { node: NodeView }) {
         {week && week.known_ms > 0 ? ppm(week.share_ppm, 1) : "–"}
       </Stat>
       <Stat
-        name="Last heard"
+        name="Last seen"
         hint={
           <>
             joined <Ago ms={node.enrolled_at_ms} />
@@ -74,13 +74,13 @@ function Sandbox({ node }: { node: NodeView }) {
     <Card title="Isolation" aside={<Badge tone={profile.isolation === "process" ? "warn" : "good"}>{profile.isolation}</Badge>}>
       <p>{node.sandbox}</p>
       <p className="mt-2 text-muted text-sm">
-        At every start the node tests each sandbox by trying to escape, and uses the strongest one that holds.
+        At every start, the node tries to escape from each sandbox and uses the strongest one that holds.
       </p>
       <div className="mt-4">
         <Facts>
-          <Fact name="Network for jobs">{profile.network ? "the hosts that a job lists" : "none"}</Fact>
+          <Fact name="Network for jobs">{profile.network ? "hosts that a job lists" : "none"}</Fact>
           {(profile.gpus?.length ?? 0) > 0 && (
-            <Fact name="GPUs">{profile.lends_gpus ? "lent to everybody" : "for its owner and trusted accounts"}</Fact>
+            <Fact name="GPUs">{profile.lends_gpus ? "lent to everyone" : "for its owner and trusted accounts"}</Fact>
           )}
           {node.can_manage && (
             <Fact name="Trusted accounts">

@@ -23,8 +23,8 @@ export function NodeReputation({ node }: { node: NodeView }) {
       )}
       {known.banned_at_ms != null && (
         <Notice tone="bad">
-          Banned since <Moment ms={known.banned_at_ms} /> for wrong results: it works for its owner alone until an administrator
-          takes that back.
+          Banned since <Moment ms={known.banned_at_ms} /> for wrong results: it runs only its owner's jobs until an administrator
+          lifts the ban.
         </Notice>
       )}
       <Numbers known={known} />
@@ -46,10 +46,10 @@ function Numbers({ known }: { known: Reputation }) {
       <Stat name="Score" hint="from 0 to 1">
         {known.score.toFixed(3)}
       </Stat>
-      <Stat name="Jobs done" hint={`still count ${known.success_weight.toFixed(1)}`}>
+      <Stat name="Jobs done" hint={`weight now ${known.success_weight.toFixed(1)}`}>
         {count(known.successes)}
       </Stat>
-      <Stat name="Its own failures" hint={`still count ${known.failure_weight.toFixed(1)}`}>
+      <Stat name="Its own failures" hint={`weight now ${known.failure_weight.toFixed(1)}`}>
         {count(known.failures)}
       </Stat>
       <Stat name="Verified" hint="compared with other nodes">
@@ -68,7 +68,7 @@ function Numbers({ known }: { known: Reputation }) {
 function InWords({ node }: { node: NodeView }) {
   const query = $api.useQuery("get", "/nodes/{node_id}/why", { params: { path: { node_id: node.id } } });
   return (
-    <Card title="In words">
+    <Card title="Summary">
       <QueryView query={query}>{(why) => <p>{why.reputation}</p>}</QueryView>
     </Card>
   );
@@ -79,12 +79,12 @@ function Standing({ known }: { known: Reputation }) {
     <Card title="Standing">
       <Facts>
         <Fact name="Newcomer">
-          {known.newcomer ? `${known.newcomer_jobs_done} of ${known.newcomer_jobs} verified jobs of others` : "no"}
+          {known.newcomer ? `${known.newcomer_jobs_done} of ${known.newcomer_jobs} verified jobs of other people` : "no"}
         </Fact>
-        <Fact name="Days with good work">{count(known.tenure_days)}</Fact>
-        <Fact name="Days with verified work">{count(known.verified_days)}</Fact>
-        <Fact name="May hold jobs worth">
-          {known.exposure_cap == null ? "any amount" : <Money micro={known.exposure_cap} unit />}
+        <Fact name="Days with completed jobs">{count(known.tenure_days)}</Fact>
+        <Fact name="Days with verified jobs">{count(known.verified_days)}</Fact>
+        <Fact name="Limit on the value of jobs">
+          {known.exposure_cap == null ? "no limit" : <Money micro={known.exposure_cap} unit />}
         </Fact>
         <Fact name="Last outcome">{known.changed_at_ms == null ? "none yet" : <Ago ms={known.changed_at_ms} />}</Fact>
       </Facts>
@@ -95,23 +95,23 @@ function Standing({ known }: { known: Reputation }) {
 const WORDS: [string, string][] = [
   [
     "Score",
-    "The pool's careful guess of how likely this node brings the next job home. Little known means a lower guess; jobs go to the higher ones first.",
+    "A cautious estimate that this node completes its next job. Little evidence lowers it; jobs go to higher scores first.",
   ],
   [
     "Weight",
-    "A result that agreed with another node's counts 1, one that nobody compared a quarter, a failure of the node itself 1. What is older counts less: successes lose half in 30 days, failures in 60.",
+    "A result that agrees with another node's counts 1, an unchecked one a quarter, and a failure of the node 1. Evidence loses half its weight in 30 days (successes) or 60 days (failures).",
   ],
   [
     "Failures",
     "Only the node's own: its sandbox, its agent, a lost connection. A job that fails by itself says nothing about the node.",
   ],
-  ["Newcomer", "A newcomer gets one job of others at a time, so that beginning anew under another name gains nothing."],
-  ["Worth", "What the jobs of others on all of the owner's nodes may cost together; it grows with each day of verified work."],
+  ["Newcomer", "A newcomer gets one job of other people at a time, so that starting over under another name gains nothing."],
+  ["Worth", "What other people's jobs on all of the owner's nodes may cost together. It grows with each day of verified work."],
   [
     "Violations",
     "Results that nodes of other owners proved wrong. Three in 30 days, in jobs of at least two people, ban the node.",
   ],
-  ["Streak", "The longer it is, the more rarely its results are checked."],
+  ["Streak", "A longer streak means fewer checks of its results."],
 ];
 
 function HowItWorks() {

@@ -45,7 +45,7 @@ function RulesForm({ node, draft, setDraft, view }: RulesProps & { view: Schemas
       setWrong(null);
       await renew();
       setDraft(null);
-      toast.success("The rules hold from now on.");
+      toast.success("Rules saved.");
     } catch (refusal) {
       const { field, detail } = asProblem(refusal);
       // A list's fault is named with the place in it: allow_labels.0.
@@ -60,13 +60,13 @@ function RulesForm({ node, draft, setDraft, view }: RulesProps & { view: Schemas
   return (
     <form onSubmit={save} className="grid min-w-0 gap-5 xl:grid-cols-[minmax(0,2fr)_minmax(0,1fr)] xl:items-start">
       <div className="grid min-w-0 gap-5">
-        <Card title="Whose jobs" note="Your own jobs are always taken. Names or ids, with commas between them.">
+        <Card title="Whose jobs" note="Your own jobs always run. Names or IDs, separated by commas.">
           <div className="grid gap-4 sm:grid-cols-2">
-            <TextField label="Only jobs of" hint="Empty: of everybody." placeholder="everybody" {...text("allow_submitters")} />
+            <TextField label="Only jobs of" hint="Empty: everyone." placeholder="everybody" {...text("allow_submitters")} />
             <TextField label="No jobs of" placeholder="nobody" {...text("deny_submitters")} />
             <TextField
-              label="Least score of a submitter"
-              hint="From 0 to 1: how often their jobs ended well. Empty: any."
+              label="Minimum score of a submitter"
+              hint="From 0 to 1: how often their jobs end well. Empty: any."
               inputMode="decimal"
               placeholder="any"
               {...text("score_min")}
@@ -85,17 +85,17 @@ function RulesForm({ node, draft, setDraft, view }: RulesProps & { view: Schemas
           </div>
           <div className="mt-4 grid gap-3">
             <CheckField
-              label="Jobs that reach hosts on the network"
+              label="Jobs that use the network"
               hint={
                 node.profile.network
-                  ? "Only the hosts that a job lists, and nothing near you."
-                  : "The node was started without --net, so it takes none, whatever stands here."
+                  ? "Only hosts that a job lists, and never your local network."
+                  : "The node was started without --net, so it takes none, whatever you select here."
               }
               checked={shown.network}
               onChange={(event) => change({ network: event.target.checked })}
             />
             <CheckField
-              label="Jobs that use a graphics card"
+              label="Jobs that use a GPU"
               hint={node.profile.gpus?.length ? undefined : "This node has none."}
               checked={shown.gpus}
               onChange={(event) => change({ gpus: event.target.checked })}
@@ -104,7 +104,7 @@ function RulesForm({ node, draft, setDraft, view }: RulesProps & { view: Schemas
         </Card>
         <Card title="How large" note="Limits per job. Leave empty for no limit.">
           <div className="grid gap-4 sm:grid-cols-3">
-            <TextField label="Longest" unit="min" inputMode="numeric" {...text("minutes_max")} />
+            <TextField label="Maximum duration" unit="min" inputMode="numeric" {...text("minutes_max")} />
             <TextField label="Maximum memory" unit="MB" inputMode="numeric" {...text("ram_mb_max")} />
             <TextField label="Maximum disk" unit="MB" inputMode="numeric" {...text("disk_mb_max")} />
           </div>
@@ -133,7 +133,7 @@ function RulesForm({ node, draft, setDraft, view }: RulesProps & { view: Schemas
 
 function InForce({ sentences }: { sentences: string[] }) {
   return (
-    <Card title="In force now">
+    <Card title="Current rules">
       {sentences.length > 0 ? (
         <ul className="grid gap-1.5">
           {sentences.map((sentence) => (
@@ -143,11 +143,11 @@ function InForce({ sentences }: { sentences: string[] }) {
           ))}
         </ul>
       ) : (
-        <p>No rules: the node takes whatever fits it.</p>
+        <p>No rules: the node takes any job that fits.</p>
       )}
       <p className="mt-3 text-muted text-sm">
-        Rules hold at once, for new jobs of others. What runs goes on. The hub places no job against them, tells its submitter
-        why, and the node's own agent refuses what breaks them.
+        Rules apply at once to new jobs of other people. Running jobs continue. The hub places no job against them and tells its
+        submitter why; the agent on the node refuses such a job, too.
       </p>
     </Card>
   );

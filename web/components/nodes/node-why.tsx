@@ -17,7 +17,7 @@ export function NodeWhy({ node }: { node: NodeView }) {
     { refetchInterval: EVERY_MS },
   );
   return (
-    <Card title="Why it has work, or none">
+    <Card title="Work for this node">
       <QueryView query={query} skeleton={<Skeleton className="h-24" />}>
         {(why) => (
           <div className="grid gap-3">

@@ -26,7 +26,7 @@ export function NodeWork({ node }: { node: NodeView }) {
   const earns = query.data?.earns ?? 0;
   return (
     <Card
-      title="What runs now"
+      title="Running now"
       aside={
         earns > 0 && (
           <span className="text-muted">
@@ -38,8 +38,8 @@ export function NodeWork({ node }: { node: NodeView }) {
       <QueryView query={query} skeleton={<Skeleton className="h-24" />}>
         {(work) =>
           work.attempts.length === 0 ? (
-            <Empty title="Nothing runs there.">
-              <p>The reason is under “Why it has work, or none”.</p>
+            <Empty title="No jobs are running.">
+              <p>See “Work for this node” for the reason.</p>
             </Empty>
           ) : (
             <>
@@ -92,7 +92,7 @@ function Held({ attempt }: { attempt: Attempt }) {
         )}
         <span>
           {attempt.own ? (
-            "the owner's own: nothing is paid"
+            "the owner's job: not paid"
           ) : (
             <>
               earns <Money micro={attempt.earns} /> an hour, <Money micro={attempt.earned} /> so far
@@ -106,6 +106,6 @@ function Held({ attempt }: { attempt: Attempt }) {
 
 function resourceText({ cores, ram_mb, gpus }: Attempt): string {
   const parts = [pluralize(cores, "core"), megabytes(ram_mb)];
-  if (gpus > 0) parts.push(pluralize(gpus, "card"));
+  if (gpus > 0) parts.push(pluralize(gpus, "GPU"));
   return parts.join(", ");
 }

@@ -38,7 +38,8 @@ export function asDraft(rules: Rules): Draft {
 /** The rules, or the first field that holds no number. */
 export function asRules(draft: Draft): { rules: Rules } | { field: Typed; error: string } {
   for (const field of ["minutes_max", "ram_mb_max", "disk_mb_max", "score_min"] as const) {
-    if (draft[field].trim() && !Number.isFinite(Number(draft[field]))) return { field, error: "A number, or nothing." };
+    if (draft[field].trim() && !Number.isFinite(Number(draft[field])))
+      return { field, error: "Enter a number, or leave the field empty." };
   }
   const list = (text: string) => text.split(/[\s,]+/).filter(Boolean);
   const number = (text: string) => (text.trim() ? Number(text) : null);

@@ -8,16 +8,16 @@ export function FirstRun({ hub }: { hub: HubInfo }) {
     <section className="panel grid gap-4 p-6">
       <h1>Welcome to {hub.name}</h1>
       <p>
-        This is a hub of ComputePool: people lend their idle machines to it, and others run their jobs on them. It has just been
-        set up, and nobody has signed in yet.
+        This is a ComputePool hub: people lend it their idle machines, and others run jobs on them. It has just been set up, and
+        nobody has signed in yet.
       </p>
       <div className="grid gap-2">
         <p>
-          <strong>First</strong>, make the administrator’s link, on the machine and as the user that the hub runs as.{" "}
-          <code>pool up</code> prints one, too, when it starts.
+          <strong>First</strong>, make the administrator’s link, on the hub's machine and as the hub's user. <code>pool up</code>{" "}
+          prints one, too, when it starts.
         </p>
         <Code label="Command" text="pool hub link" />
-        <p className="text-muted text-sm">Open the link it prints, or paste it below. It works once, for a quarter of an hour.</p>
+        <p className="text-muted text-sm">Open the link it prints, or paste it below. It works once, within 15 minutes.</p>
       </div>
     </section>
   );
@@ -30,11 +30,11 @@ export function HowToGetIn({ hub }: { hub: HubInfo }) {
       <div className="mt-3 grid gap-3">
         {hub.signin_hint && <p>{hub.signin_hint}</p>}
         <p>
-          <strong className="text-ink">You have no account:</strong> ask an administrator of this hub. They make one under Admin →
-          Accounts and send you its link.
+          <strong className="text-ink">You have no account:</strong> ask an administrator of this hub. They create one under Admin
+          → Accounts and send you its link.
         </p>
         <p>
-          <strong className="text-ink">You administer this hub:</strong> on its machine, as the user it runs as:
+          <strong className="text-ink">You administer this hub:</strong> on its machine, as the hub's user:
         </p>
         <Code label="Command for the administrator's link" text="pool hub link" />
         <p>

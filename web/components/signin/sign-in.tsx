@@ -152,7 +152,7 @@ function SignInError({ error }: { error: unknown }) {
     <Notice tone="bad">
       {problem.detail}
       {problem.status >= 400 && problem.status < 500 && problem.status !== 429 && (
-        <> A link works once and not for long: if you have used this one before, you need a new one.</>
+        <> A link works once and expires soon. If you have used this one, you need a new one.</>
       )}
     </Notice>
   );
@@ -165,14 +165,14 @@ function SignedInAs({ account, other = false }: { account: Account; other?: bool
     <>
       <p className={other ? "text-muted" : ""}>
         This browser is signed in as <strong>{account.name}</strong> ({account.roles.join(", ")}).
-        {other && " With this link it would go on as the account the link is for."}
+        {other && " This link would switch it to the account that the link is for."}
       </p>
       <div className="flex flex-wrap gap-2">
         <Button
           look={other ? "secondary" : "primary"}
           onClick={() => window.location.assign(ownAddress(next, window.location.origin))}
         >
-          Go on as {account.name}
+          Continue as {account.name}
         </Button>
         {!other && (
           <Button pending={signOut.isPending} onClick={() => signOut.mutate({})}>

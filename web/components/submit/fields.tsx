@@ -48,8 +48,8 @@ export function Machine(props: FieldsProps) {
         <TextField label="RAM" placeholder="the node's share" hint="4, 4GB, 512MB" {...text("ram")} />
         <TextField label="Disk" placeholder="256MB" {...text("disk")} />
         <TextField label="GPUs" inputMode="numeric" placeholder="0" {...text("gpus")} />
-        <TextField label="VRAM of each" placeholder="any" hint="16, 16GB" {...text("vram")} />
-        <TextField label="Tier" placeholder="any" list="submit-tiers" hint="one of these is enough" {...text("tiers")} />
+        <TextField label="VRAM per GPU" placeholder="any" hint="16, 16GB" {...text("vram")} />
+        <TextField label="Tier" placeholder="any" list="submit-tiers" hint="Any of these" {...text("tiers")} />
       </div>
       <Choices id="submit-tiers" values={tiers} />
     </Section>
@@ -84,7 +84,7 @@ export function Place(props: FieldsProps) {
           label="Isolation"
           hint="At least this strong"
           options={[
-            { value: "", label: "what the node has" },
+            { value: "", label: "any" },
             { value: "process", label: "process" },
             { value: "namespace", label: "namespace" },
             { value: "container", label: "container" },
@@ -92,11 +92,11 @@ export function Place(props: FieldsProps) {
           ]}
           {...text("isolation")}
         />
-        <TextField label="Tags it must have" {...text("tags")} />
-        <TextField label="Labels of the job" hint="What kind of work it is: owners have rules about it" {...text("labels")} />
+        <TextField label="Required tags" {...text("tags")} />
+        <TextField label="Labels of the job" hint="The kind of work; owners' rules refer to it" {...text("labels")} />
         <TextField label="Preferred tags" {...text("preferTags")} />
         <TextField label="Excluded tags" {...text("excludeTags")} />
-        <TextField label="This node only" hint="Its name or id" {...text("host")} />
+        <TextField label="This node only" hint="Name or ID" {...text("host")} />
         <TextField label="Excluded nodes" {...text("excludeHosts")} />
         <TextArea label="Properties" rows={2} hint="NAME=VALUE, one per line" {...text("properties")} />
         <TextField label="Mesh version" {...text("meshVersion")} />
@@ -117,10 +117,10 @@ export function Time(props: FieldsProps) {
     ["moves", "moves"],
   ];
   return (
-    <Section title="Time and tries" said={summarize(form, pairs, "at most an hour, one try")} wrong={hasError(errors, TIME)}>
+    <Section title="Time and retries" said={summarize(form, pairs, "at most an hour, no retries")} wrong={hasError(errors, TIME)}>
       <div className="grid grid-cols-2 gap-4 sm:grid-cols-3">
         <TextField label="Time limit" placeholder="1h" hint="90, 10m, 2h" {...text("timeout")} />
-        <TextField label="Retries" inputMode="numeric" placeholder="0" hint="After the job itself fails" {...text("retries")} />
+        <TextField label="Retries" inputMode="numeric" placeholder="0" hint="When the job itself fails" {...text("retries")} />
         <TextField
           label="Priority"
           inputMode="numeric"
@@ -130,14 +130,14 @@ export function Time(props: FieldsProps) {
         />
       </div>
       <CheckField
-        label="It saves checkpoints"
+        label="Saves checkpoints"
         hint="If its node is lost, another one resumes from the last checkpoint."
         checked={form.checkpoints}
         onChange={(event) => change({ checkpoints: event.target.checked })}
       />
       <CheckField
-        label="It moves"
-        hint="It moves to hosts that it names itself."
+        label="Moves between nodes"
+        hint="The job itself names the nodes it moves to."
         checked={form.moves}
         onChange={(event) => change({ moves: event.target.checked })}
       />
@@ -152,7 +152,7 @@ export function Price(props: FieldsProps) {
     form,
     [
       ["maxPrice", "at most"],
-      ["budget", "in all"],
+      ["budget", "in total"],
     ],
     "about twice today’s price at most",
   );
@@ -160,13 +160,13 @@ export function Price(props: FieldsProps) {
     <Section title="Price" said={line} wrong={hasError(errors, MONEY)}>
       <div className="grid gap-4 sm:grid-cols-2">
         <TextField
-          label="Most per hour and run"
+          label="Maximum price per hour and run"
           unit="credits"
           inputMode="decimal"
           hint="0: only on your own nodes"
           {...text("maxPrice")}
         />
-        <TextField label="Budget for all runs" unit="credits" inputMode="decimal" hint="A hard stop" {...text("budget")} />
+        <TextField label="Budget for all runs" unit="credits" inputMode="decimal" hint="Never exceeded" {...text("budget")} />
       </div>
     </Section>
   );
@@ -181,20 +181,20 @@ export function Trust(props: FieldsProps) {
       ["verify", ""],
       ["compare", "compared by"],
     ],
-    "as the hub does it",
+    "hub default",
   );
   return (
-    <Section title="Trust in the result" said={line} wrong={hasError(errors, TRUST)}>
+    <Section title="Verification" said={line} wrong={hasError(errors, TRUST)}>
       <div className="grid gap-4 sm:grid-cols-2">
         <TextField
-          label="Verification"
+          label="Method"
           list="submit-verify"
-          placeholder="as the hub does it"
+          placeholder="hub default"
           hint="none, adaptive, quorum:2 … quorum:5, or confidence:0.999"
           {...text("verify")}
         />
         <TextField
-          label="Two results are the same when"
+          label="Comparison of results"
           list="submit-compare"
           placeholder="exact"
           hint="exact, tolerance:1e-6 or tolerance:1e-6,1e-9"
@@ -229,11 +229,11 @@ export function Grouping(props: FieldsProps) {
         <TextField
           label="Runs"
           inputMode="numeric"
-          hint="Each sees its number in COMPUTEPOOL_SLICE; together they are a group"
+          hint="Runs form a group; each finds its number in COMPUTEPOOL_SLICE"
           {...text("runs")}
         />
-        <TextField label="Group" list="submit-groups" hint="Its name or id; a new name makes one" {...text("group")} />
-        <TextField label="Only after these jobs" hint="Their ids; they must succeed" {...text("after")} />
+        <TextField label="Group" list="submit-groups" hint="Name or ID; a new name creates a group" {...text("group")} />
+        <TextField label="Run after these jobs" hint="Job IDs; they must succeed" {...text("after")} />
       </div>
       <Choices id="submit-groups" values={groups} />
     </Section>

@@ -67,7 +67,7 @@ function leftOut(job: JobDetail): string[] {
   const left: string[] = [];
   if (job.compare === "function") left.push("the function that compared its results");
   // Nobody knows whether it was asked for, or was what the hub chose that day.
-  if (job.max_price > 0) left.push(`the most it might cost, ${creditText(job.max_price)} credits an hour`);
+  if (job.max_price > 0) left.push(`its maximum price of ${creditText(job.max_price)} credits per hour`);
   if (job.after.length > 0) left.push("the jobs it waited for");
   if (job.group_id) left.push("its group");
   if (Object.values(job.spec.env).some((value) => value.includes("\n"))) left.push("line breaks in its environment");

@@ -84,7 +84,7 @@ export function Inputs({ inputs, uploads, error, add, stop, remove }: InputsProp
         <Button small onClick={() => picker.current?.click()}>
           <FilePlus2 size={15} aria-hidden="true" /> Add files
         </Button>
-        <span className="text-muted text-sm">or drop them here. They lie in the job’s folder under their names.</span>
+        <span className="text-muted text-sm">or drop them here. The job finds them in its folder under the same names.</span>
         <input
           ref={picker}
           type="file"
@@ -103,7 +103,7 @@ export function Inputs({ inputs, uploads, error, add, stop, remove }: InputsProp
             <li key={input.name} className="flex items-center gap-3">
               <span className="min-w-0 flex-1 truncate font-mono text-sm">{input.name}</span>
               <span className="num text-muted text-sm">{bytes(input.size)}</span>
-              <IconButton label={`Leave out ${input.name}`} onClick={() => remove(input.name)}>
+              <IconButton label={`Remove ${input.name}`} onClick={() => remove(input.name)}>
                 <X size={16} aria-hidden="true" />
               </IconButton>
             </li>

@@ -27,7 +27,7 @@ export function NodesThatFit({ preview: { why, hosts } }: { preview: Preview }) 
       )}
       {gates.length > 0 && (
         <details className="text-sm">
-          <summary className="text-muted hover:text-ink">Why not the others</summary>
+          <summary className="text-muted hover:text-ink">Why the others do not fit</summary>
           <ul className="mt-2 grid gap-1">
             {gates.map((gate) => (
               <li key={gate.gate} className="flex justify-between gap-3">

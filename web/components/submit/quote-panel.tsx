@@ -15,7 +15,7 @@ type Quote = Schemas["QuoteView"];
 export function QuotePanel({ asked }: { asked: ReturnType<typeof useQuote> }) {
   const { quote, preview, wrong } = asked;
   return (
-    <Card title="Quote" note="As things stand; renewed as you type.">
+    <Card title="Quote" note="At current prices; updated as you type.">
       <div aria-live="polite" aria-busy={quote.isFetching} className="grid min-h-64 content-start gap-4">
         {wrong ? (
           <Notice tone="warn">Fix the marked fields to get a quote.</Notice>
@@ -39,7 +39,7 @@ function Numbers({ quote, stale }: { quote: Quote; stale: boolean }) {
         <Quoted name="Price per hour">
           <Price quote={quote} />
         </Quoted>
-        <Quoted name={quote.items > 1 ? `Set aside for ${count(quote.items)} runs` : "Set aside"}>
+        <Quoted name={quote.items > 1 ? `On hold for ${count(quote.items)} runs` : "On hold"}>
           <Money micro={quote.hold_total} unit />
         </Quoted>
         <Quoted name="Nodes free now">
@@ -47,7 +47,7 @@ function Numbers({ quote, stale }: { quote: Quote; stale: boolean }) {
         </Quoted>
         <Quoted name="Starts">{soon(quote.start)}</Quoted>
         <Quoted name="Runs">{soon(quote.run)}</Quoted>
-        <Quoted name="Done">{soon(quote.finish)}</Quoted>
+        <Quoted name="Finishes">{soon(quote.finish)}</Quoted>
       </dl>
       {!quote.affordable && (
         <Notice tone="warn">
@@ -55,7 +55,7 @@ function Numbers({ quote, stale }: { quote: Quote; stale: boolean }) {
         </Notice>
       )}
       <details className="text-sm" open={quote.nodes_able === 0}>
-        <summary className="text-muted hover:text-ink">The whole quote in words</summary>
+        <summary className="text-muted hover:text-ink">Full quote in words</summary>
         <ul className="mt-2 grid gap-1.5 text-muted">
           {quote.sentences.map((sentence) => (
             <li key={sentence}>{sentence}</li>
@@ -77,7 +77,7 @@ function Price({ quote: { price_low: low, price_high: high } }: { quote: Quote }
 }
 
 function soon({ p50_ms: half }: Schemas["Estimate"]): string {
-  if (half === null || half === undefined) return "not known";
+  if (half === null || half === undefined) return "unknown";
   return half < 1000 ? "at once" : `≈ ${duration(half)}`;
 }
 

@@ -47,7 +47,7 @@ class Reader {
     const found: Record<string, string> = {};
     for (const line of splitLines(String(this.form[field]))) {
       const cut = line.indexOf("=");
-      if (cut < 1) this.errors[field] = `“${line}”: write NAME=VALUE, one to a line.`;
+      if (cut < 1) this.errors[field] = `“${line}”: write NAME=VALUE, one per line.`;
       else found[line.slice(0, cut)] = line.slice(cut + 1);
     }
     return found;

@@ -27,7 +27,7 @@ export function Snippets({ form, reading, here }: SnippetsProps) {
   const [way, setWay] = useState("cli");
   const cli = way === "cli";
   return (
-    <Card title="The same elsewhere" aside={<Segments label="Way to submit" options={WAYS} value={way} onChange={setWay} />}>
+    <Card title="Equivalent commands" aside={<Segments label="Language" options={WAYS} value={way} onChange={setWay} />}>
       <div className="grid grid-cols-1 gap-3">
         {form.kind === "script" && (
           <div className="flex flex-wrap items-center justify-between gap-2 text-muted text-sm">

@@ -58,7 +58,7 @@ export function SubmitForm() {
   };
   const button = (
     <Button type="submit" look="primary" pending={submission.pending} disabled={waits || again.loading}>
-      {waits ? "Files are on their way…" : "Submit"}
+      {waits ? "Uploading files…" : "Submit"}
     </Button>
   );
   return (
@@ -123,7 +123,7 @@ export function SubmitForm() {
 
 /** The hold, and why there is one although an own node would run the job for nothing. */
 function Reserved({ quote: { own_node, hold_total } }: { quote: Schemas["QuoteView"] }) {
-  if (!hold_total) return <>Free: nothing is set aside</>;
+  if (!hold_total) return <>Free: nothing is put on hold</>;
   if (own_node)
     return (
       <>
@@ -132,7 +132,7 @@ function Reserved({ quote: { own_node, hold_total } }: { quote: Schemas["QuoteVi
     );
   return (
     <>
-      <Money micro={hold_total} unit /> set aside; what is not used comes back
+      <Money micro={hold_total} unit /> on hold; what is not used is refunded
     </>
   );
 }

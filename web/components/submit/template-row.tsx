@@ -34,7 +34,7 @@ export function TemplateRow({ chosen, choose }: { chosen: Form; choose: (templat
       <Dialog
         open={asked !== null}
         onClose={() => setAsked(null)}
-        title="Replace what you wrote?"
+        title="Replace your input?"
         note="The template replaces the whole form."
       >
         <div className="flex justify-end gap-2">

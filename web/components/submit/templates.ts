@@ -131,7 +131,7 @@ print(f"the sum of {STEPS} squares is {total}")
 `;
 
 export const TEMPLATES: Template[] = [
-  { id: "hello", title: "Hello", note: "prints, and leaves a file", form: { file: "hello.py", source: HELLO } },
+  { id: "hello", title: "Hello", note: "prints a line and writes a file", form: { file: "hello.py", source: HELLO } },
   {
     id: "pi",
     title: "Monte Carlo π",
@@ -147,7 +147,7 @@ export const TEMPLATES: Template[] = [
   {
     id: "gpu",
     title: "GPU check",
-    note: "waits for a node with a card",
+    note: "waits for a node with a GPU",
     form: { file: "gpu.py", source: GPU, gpus: "1", timeout: "5m" },
   },
   {

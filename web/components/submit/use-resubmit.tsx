@@ -33,7 +33,7 @@ export function useResubmit(draft: ReturnType<typeof useDraft>): { loading: bool
     </Link>
   );
   if (!found) {
-    const why = "is a function, which travels as bytes: it can be run again as it is, but not be changed here.";
+    const why = "is a pickled function: you can run it again, but not change it here.";
     return {
       loading: false,
       notice: (

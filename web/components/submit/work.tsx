@@ -21,7 +21,7 @@ const SOURCE_MAX = 256 * 1024;
 export function Work({ form, errors, change }: FieldsProps) {
   return (
     <Card
-      title="What to run"
+      title="Work"
       aside={
         <Segments
           label="Kind of work"

@@ -25,7 +25,7 @@ export function Copy({ text, label = "Copy" }: { text: string; label?: string })
     setTimeout(() => setDone(false), 1500);
   };
   const failed = () =>
-    toast.error({ code: "copy", detail: "The browser did not copy it: select the text, and copy it by hand." });
+    toast.error({ code: "copy", detail: "The browser could not copy it. Select the text and copy it yourself." });
   return (
     <button
       type="button"

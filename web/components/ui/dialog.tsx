@@ -77,7 +77,7 @@ export function Confirm({ trigger, title, children, action, danger = false, conf
         {children && <div className="text-muted">{children}</div>}
         {error !== null && <Failure error={error} />}
         <div className="flex justify-end gap-2">
-          <Button onClick={close}>Keep it as it is</Button>
+          <Button onClick={close}>Keep</Button>
           <Button look={danger ? "danger" : "primary"} pending={pending} onClick={() => void act()}>
             {action}
           </Button>

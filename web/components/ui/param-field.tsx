@@ -22,7 +22,7 @@ export function ParamField({ name, allowed, wrong, ...rest }: ParamFieldProps) {
       {...rest}
       value={typed}
       onChange={(event) => setTyped(event.target.value)}
-      error={isWrong(typed.trim()) && (wrong ?? "This is not what the hub knows here.")}
+      error={isWrong(typed.trim()) && (wrong ?? "This is not a valid value.")}
     />
   );
 }

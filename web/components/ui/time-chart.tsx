@@ -83,7 +83,7 @@ function formatOrDash(value: number | null | undefined, format: (value: number) 
 
 /** The course of each line in a sentence. */
 function summary({ series, times, format = count }: TimeChartProps): string {
-  if (times.length === 0) return "Nothing is recorded yet.";
+  if (times.length === 0) return "Nothing recorded yet.";
   const span = `From ${moment(times[0] as number)} to ${moment(times.at(-1) as number)}.`;
   const courses = series.map((one) => {
     const known = one.points.filter((value) => value !== null);

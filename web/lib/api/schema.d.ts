@@ -7317,7 +7317,7 @@ export interface operations {
                      *       "title": "Insufficient credits",
                      *       "status": 402,
                      *       "code": "insufficient_credits",
-                     *       "detail": "16.00 credits must be set aside; 4.00 are missing."
+                     *       "detail": "16.00 credits must be put on hold; 4.00 are missing."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -8198,7 +8198,7 @@ export interface operations {
                      *       "title": "Insufficient credits",
                      *       "status": 402,
                      *       "code": "insufficient_credits",
-                     *       "detail": "16.00 credits must be set aside; 4.00 are missing."
+                     *       "detail": "16.00 credits must be put on hold; 4.00 are missing."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -10984,7 +10984,7 @@ export interface operations {
                      *       "title": "Insufficient credits",
                      *       "status": 402,
                      *       "code": "insufficient_credits",
-                     *       "detail": "16.00 credits must be set aside; 4.00 are missing."
+                     *       "detail": "16.00 credits must be put on hold; 4.00 are missing."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];
@@ -22418,7 +22418,7 @@ export interface operations {
                      *       "title": "Insufficient credits",
                      *       "status": 402,
                      *       "code": "insufficient_credits",
-                     *       "detail": "16.00 credits must be set aside; 4.00 are missing."
+                     *       "detail": "16.00 credits must be put on hold; 4.00 are missing."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];

@@ -15,7 +15,7 @@ from computepool.sdk.client.sizes import seconds
 from computepool.sdk.clock import now_ms
 
 if TYPE_CHECKING:
-    from computepool.protocol.money.market import FloorView, NodeEarnings, ZoneMarket
+    from computepool.protocol.money.market import FloorView, NodeEarnings, Sale, ZoneMarket
 
 app = typer.Typer()
 _BARS = "▁▂▃▄▅▆▇█"
@@ -23,6 +23,8 @@ _ROWS = 24
 _NODES_MAX = 1_000
 _ZONES = ("ZONE", "SPOT", "1 H", "RANGE", "USED", "UNITS", "NODES", "FLOORS", "CEILINGS", "TREND")
 _DEPTH = ("ZONE", "SIDE", "PRICE", "UNITS", "NOTE")
+_EARNINGS = ("NODE", "FULL HOUR", "ZONE USE", "PER DAY", "FLOOR", "24 H", "7 D", "30 D", "STATUS")
+_EARNINGS_NOTE = "FULL HOUR: with all its cores or GPUs in use. PER DAY: at the current use of its zone."
 #: A price may begin with a dash; then it is refused as a price, and not as an unknown option.
 _ANY_TEXT = {"ignore_unknown_options": True}
 
@@ -205,19 +207,21 @@ def earnings(
     if output.printed_json(found if node is None else found[0]):
         return
     if node is None:
-        columns = ("NODE", "PER HOUR", "PER DAY", "FLOOR", "24 H", "7 D", "30 D", "STATUS")
-        output.print_table(
-            columns, map(_earnings_row, found), empty="You have no nodes. Add this machine: pool node start"
-        )
+        empty = "You have no nodes. Add this machine: pool node start"
+        output.print_table(_EARNINGS, map(_earnings_row, found), empty=empty)
+        if found:
+            output.note(_EARNINGS_NOTE)
     else:
         output.print_fields(_fields(found[0]))
 
 
 def _earnings_row(found: NodeEarnings) -> tuple[output.Cell, ...]:
+    sale = found.sales[0]
     return (
         found.name,
-        _income(found.sales[0].per_hour),
-        _income(found.sales[0].per_day),
+        _income(sale.per_hour),
+        _use(sale),
+        _income(sale.per_day),
         "" if found.floor is None else format_credits(found.floor),
         *(_income(part.amount) for part in found.past),
         found.sentence,
@@ -229,13 +233,12 @@ def _fields(found: NodeEarnings) -> list[tuple[str, output.Cell]]:
     fields: list[tuple[str, output.Cell]] = [("node", found.name), ("", found.sentence)]
     for sale in found.sales:
         what = f"{_units(sale.units)} × {_name(sale.tier, sale.region)}"
-        busy = f"{sale.utilisation_ppm // 10_000} %"
         fields += [
             (
                 f"{what}, per hour",
                 f"{_income(sale.per_hour)} when fully used, at {_price(sale.spot)} per unit",
             ),
-            (f"{what}, per day", f"{_income(sale.per_day)} at the current use of its zone ({busy})"),
+            (f"{what}, per day", f"{_income(sale.per_day)} at the current use of its zone ({_use(sale)})"),
         ]
     fields.append(("floor", floor_words(found.floor, is_default=found.floor_is_default)))
     for part in found.past:
@@ -243,6 +246,10 @@ def _fields(found: NodeEarnings) -> list[tuple[str, output.Cell]]:
         days = "24 hours" if part.days == 1 else f"{part.days} days"
         fields.append((f"paid in {days}", f"{format_credits(part.amount)} for {jobs}"))
     return fields
+
+
+def _use(sale: Sale) -> str:
+    return f"{sale.utilisation_ppm // 10_000} %"
 
 
 def _price(amount: int) -> str:

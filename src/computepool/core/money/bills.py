@@ -108,7 +108,7 @@ def charged_sentence(
     """
     more = (*others, *parts)
     total = bill.charge + sum(other.charge for other in more)
-    back = f"{_money(hold - total)} of the {_money(hold)} set aside came back"
+    back = f"{_money(hold - total)} of the {_money(hold)} on hold were refunded"
     if more:
         runs = " and ".join(how(run) for run in (bill, *more))
         fees = bill.fee + sum(other.fee for other in more)

@@ -123,7 +123,7 @@ def _to_submitter(facts: Facts, *, now_ms: int, yours: bool) -> CostView:
         own |= {"refund": job.hold - (job.charge or 0), "total": job.charge, "runs": len(facts.runs)}
         return _billed_view(facts, first, sentence + more, **own)
     if JobState(job.state) in TERMINAL:
-        back = f"; the {format_credits(job.hold)} credits set aside came back" if job.hold else ""
+        back = f"; the {format_credits(job.hold)} credits on hold were refunded" if job.hold else ""
         sentence = f"The job {_ENDED[JobState(job.state)]}it cost nothing{back}."
         return _view(facts, sentence, settled=True, charge=0, total=0, refund=job.hold, **own)
     return _view(facts, _so_far(facts), settled=False, so_far=_if_done(facts, now_ms), **own)
@@ -155,7 +155,7 @@ def _returned(job: JobRow, moved: str) -> str:
 
 def _so_far(facts: Facts) -> str:
     job = facts.job
-    held = f"{format_credits(job.hold)} credits are set aside" if job.hold else "nothing is set aside"
+    held = f"{format_credits(job.hold)} credits are on hold" if job.hold else "nothing is on hold"
     newest = facts.attempts[-1] if facts.attempts and job.state != JobState.QUEUED else None
     if newest is not None and newest.owner_id == job.account_id:
         return free_or_reserved(job.hold)

@@ -43,7 +43,7 @@ def place(tx: Tx, account_id: str, job_ids: list[str], *, each: int) -> list[int
 
 
 def _too_little(each: int, jobs: int, *, missing: int) -> str:
-    needed = f"{format_credits(each)} credits must be set aside"
+    needed = f"{format_credits(each)} credits must be put on hold"
     if jobs > 1:
         needed += f" for each of {jobs} jobs, {format_credits(each * jobs)} in all"
     return (

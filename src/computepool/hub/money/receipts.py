@@ -47,7 +47,7 @@ async def issue(hub: Hub, principal: Principal, job_id: str) -> SignedReceipt:
     if not facts.paid or facts.job.state != JobState.SUCCEEDED:
         raise Conflict(f"Only a job that succeeded has a receipt; this one is {facts.job.state}.")
     if not any(row.tx_key == settle_key(job_id) for row in rows):
-        raise Conflict("Nothing was set aside or paid for this job, so there is no receipt.")
+        raise Conflict("Nothing was put on hold or paid for this job, so there is no receipt.")
     transfers = [_transfer(row, hashes[row.seq - 1]) for row in rows]
     receipt = _receipt(hub, facts, transfers=transfers, result=result)
     return receipts.sign(receipt, hub.identity.secrets.signing_key)

@@ -142,7 +142,7 @@ def _words(row: TransferRow, mine: tuple[str, ...]) -> str:
     job = f" job {row.job_id}" if row.job_id else ""
     note = f": {row.ref}" if row.ref else ""
     words = {
-        Kind.HOLD: f"Set aside for{job}" + (f", the first of {row.ref}" if row.ref else ""),
+        Kind.HOLD: f"Put on hold for{job}" + (f", the first of {row.ref}" if row.ref else ""),
         Kind.PAY: f"Earned by{job}" if row.credit in mine else f"Paid to the owner of the node that did{job}",
         Kind.FEE: f"The platform's fee for{job}",
         Kind.REFUND: f"Unused part of the hold for{job} returned",

@@ -10,7 +10,11 @@ _SCHEMA = {"$ref": "#/components/schemas/Problem"}
 #: status → (code, what it means, an example of `detail`)
 _MEANINGS: dict[int, tuple[str, str, str]] = {
     401: ("unauthenticated", "No valid key, cookie or node token", "This key is not known to the hub."),
-    402: ("insufficient_credits", "Not enough credits", "16.00 credits must be set aside; 4.00 are missing."),
+    402: (
+        "insufficient_credits",
+        "Not enough credits",
+        "16.00 credits must be put on hold; 4.00 are missing.",
+    ),
     403: ("forbidden", "Not allowed", "This needs the role submitter; ask the hub's operator for it."),
     404: (
         "not_found",

@@ -178,7 +178,7 @@ def admit(
     if hold and cost + hold > budget:
         raise InsufficientCredits(
             f"The jobs that this one submits may cost {format_credits(budget)} credits together (children_budget=);"
-            f" {format_credits(max(0, budget - cost))} are left, and {format_credits(hold)} would be set aside."
+            f" {format_credits(max(0, budget - cost))} are left, and {format_credits(hold)} would be put on hold."
             " Give them a smaller budget.",
             field="budget",
         )

@@ -40,11 +40,11 @@ SPANS_MS = {"1h": _DAY_MS // 24, "24h": _DAY_MS, "7d": 7 * _DAY_MS, "30d": 30 * 
 _CHART_AGE_MS = 60_000
 Span = Literal["1h", "24h", "7d", "30d"]
 _ECONOMIES = {
-    Economy.MARKET: "One spot price for a unit-hour, of a core or a card, holds in each zone for everybody. It moves every "
-    "{every} with what is wanted of what is offered. Floors and ceilings decide who takes part, never the price.",
-    Economy.TIME_BANK: "A unit-hour, of a core or a card, costs one credit, everywhere and always. Prices do not move, and "
-    "floors are not taken.",
-    Economy.NONE: "Nothing has a price in this pool: jobs cost nothing, and lending earns nothing.",
+    Economy.MARKET: "Each zone has one spot price per unit-hour (one core or one GPU), the same for everyone. Every {every} "
+    "it follows demand and supply. Floors and ceilings decide who takes part; they do not set the price.",
+    Economy.TIME_BANK: "A unit-hour (one core or one GPU) costs one credit everywhere. Prices do not move, and floors do not "
+    "apply.",
+    Economy.NONE: "This pool has no prices: jobs cost nothing, and lending earns nothing.",
 }
 
 

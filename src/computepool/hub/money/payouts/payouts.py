@@ -65,7 +65,7 @@ _SENTENCES: dict[Why, str] = {
     Why.APPROVED: "approved; goes to the bank next",
     Why.SENDING: "being given to the bank",
     Why.PROCESSING: "the bank is working on it",
-    Why.NO_ANSWER: "the bank's answer was lost; the hub asks until it is clear, and the money stays set aside",
+    Why.NO_ANSWER: "the bank's answer was lost; the hub asks until it is clear, and the money stays on hold",
     Why.REFUSED_AGAIN: "the bank would not take it again; the hub makes sure that the first try did not arrive",
     Why.BANK_PAID: "paid",
     Why.BANK_REFUSED: "the bank refused it; the money is back",
