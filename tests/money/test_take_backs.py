@@ -104,7 +104,9 @@ MUTANTS = {
     ),
     "what was taken back matures": Mutant(f"{HUB}.money.ledger_rows:_pays", ", ~taken_back", ""),
     "the job does not say so": Mutant(
-        f"{HUB}.money.holds:take_back", "recheck_rows.set_taken_back(tx, job.id, pay.amount + fee)", "pass"
+        f"{HUB}.money.holds:take_back",
+        "recheck_rows.set_taken_back(tx, job.id, pay.amount + fee - charge)",
+        "pass",
     ),
 }
 

@@ -265,6 +265,19 @@ async def test_one_way_to_check_and_words_for_it(sam: httpx2.AsyncClient) -> Non
         assert "[2-5]" not in answer.text
 
 
+async def test_a_quorum_cannot_be_had_from_one_host(
+    hub: HubDouble, sam: httpx2.AsyncClient, pia: httpx2.AsyncClient
+) -> None:
+    """It would wait for days and end without a result."""
+    node = await hub.node(pia, name="studio")
+    needs = {"host": node.node_id}
+    for path, asked in (("/jobs", body(spec=COMMAND | {"needs": needs})), ("/quotes", {"needs": needs})):
+        answer = await sam.post(path, json=asked | {"verify": "quorum:2"})
+        assert (answer.status_code, answer.json()["field"]) == (422, "verify"), answer.text
+        assert "quorum:2 needs nodes of 2 owners" in answer.json()["detail"]
+        assert (await sam.post(path, json=asked | {"verify": "adaptive"})).is_success
+
+
 @pytest.mark.parametrize(
     ("runs", "said"),
     [

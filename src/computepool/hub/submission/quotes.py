@@ -88,7 +88,7 @@ async def quote(hub: Hub, principal: Principal, request: QuoteRequest) -> QuoteV
         items=request.items,
         max_price=request.max_price,
         budget=request.budget,
-        policy=verification.policy(request.verify, request.confidence, hub.settings),
+        policy=verification.policy(request.verify, request.confidence, hub.settings, host=request.needs.host),
     )
     shape = shape_of(requirements, account, ceiling=agreed.ceiling)
     seen = outlook(hub.nodes.registry.fleet, hub.money.market, shape)

@@ -17,14 +17,23 @@ _RAM_MB = 256, 1024  #: of a comparison, at least and at most
 
 
 def policy_of(request: SubmitRequest, settings: Settings) -> VerificationPolicy:
-    return policy(_verify(request), request.confidence, settings)
+    return policy(_verify(request), request.confidence, settings, host=request.spec.needs.host)
 
 
-def policy(verify: str | None, confidence: float | None, settings: Settings) -> VerificationPolicy:
+def policy(
+    verify: str | None, confidence: float | None, settings: Settings, *, host: str | None
+) -> VerificationPolicy:
     """What is asked for, or else what the operator wants."""
     if confidence is not None:
         return verification.with_confidence(confidence)
-    return verification.parse(verify or settings.verify)
+    found = verification.parse(verify or settings.verify)
+    if verify and host and found.mode is Mode.QUORUM:
+        raise BadRequest(
+            f"{found} needs nodes of {found.quorum} owners, but with a host the job runs on that node alone: "
+            "remove --host or --verify.",
+            field="verify",
+        )
+    return found
 
 
 def _verify(request: SubmitRequest) -> str | None:
