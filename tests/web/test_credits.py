@@ -27,7 +27,7 @@ def test_a_payout_is_asked_for_approved_and_paid(web: Web, provider_page: Page, 
     axe(provider_page)
     provider_page.get_by_role("button", name="Ask for ₹500.00").click()
     mine = provider_page.get_by_role("table", name="Payouts")
-    expect(mine.get_by_text("requested")).to_be_visible()
+    expect(mine.get_by_text("requested", exact=True)).to_be_visible()
 
     admin_page.goto(f"{web.url}/admin/?tab=payouts")
     admin_page.get_by_role("button", name="provider").click()
