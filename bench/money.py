@@ -95,7 +95,7 @@ def _lease(hub: Hub, tx: Tx, job_id: str, *, node: _Node) -> str:
 
 async def _leased(hub: Hub, submitter: Principal, nodes: list[_Node]) -> list[CompleteRequest]:
     """Held for, leased at a price, and ready to be reported: everything but the settlement."""
-    requests = []
+    requests: list[CompleteRequest] = []
     for start in range(0, SETTLEMENTS, _ITEMS):
         items = [Item()] * min(_ITEMS, SETTLEMENTS - start)
         asked = SubmitRequest(spec=factories.spec(), items=items, verify="none")

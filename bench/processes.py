@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 from computepool.agent.config import AgentConfig
@@ -29,7 +30,7 @@ def rss_bytes(pid: int) -> int:
 
 
 @contextmanager
-def hub_process(**settings: str | float) -> Iterator[RunningHub]:
+def hub_process(**settings: Any) -> Iterator[RunningHub]:
     """A hub on a free port with its own folder; settings as keyword arguments (interval_min_s=1)."""
     with tempfile.TemporaryDirectory(prefix="computepool-bench-") as name:
         folder = Path(name)

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
@@ -41,7 +42,7 @@ PAGES = {
     "signin": ("/signin/", ""),
 }
 #: Settings that make prices, earnings and usage move while the pictures are taken.
-_LIVELY: dict[str, str | float] = {
+_LIVELY: dict[str, Any] = {
     "tick_s": 1, "mature_s": 1, "holdback_s": 1, "holdback_tenured_s": 1, "payout_round_s": 1,
     "interval_min_s": 2, "lease_min_s": 30, "enrolments_per_day": 10_000, "registrations_per_s": 1_000,
 }  # fmt: skip

@@ -79,8 +79,7 @@ def _lift(key: Floats, drawn: Floats, wanted: Mask) -> None:
 def _best(key: Floats) -> tuple[NDArray[np.intp], ...]:
     """Indexes [arm, pool, node] of the chosen, without those that are not here."""
     chosen = np.argpartition(-key, JOBS_PER_ROUND, axis=2)[:, :, :JOBS_PER_ROUND]
-    arm, pool, _ = np.indices(chosen.shape, sparse=True)
-    arm, pool = np.broadcast_to(arm, chosen.shape), np.broadcast_to(pool, chosen.shape)
+    arm, pool = np.indices(chosen.shape)[:2]
     open_ = key[arm, pool, chosen] > _NEVER / 2
     return arm[open_], pool[open_], chosen[open_]
 
