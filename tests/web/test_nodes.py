@@ -268,7 +268,7 @@ def test_anothers_node_shows_no_controls(web: Web, submitter_page: Page, admin_p
     axe(submitter_page)
     expect(admin_page.get_by_role("button", name="Revoke")).to_be_visible()
     admin_page.get_by_role("button", name="Revoke").click()
-    expect(admin_page.get_by_role("dialog")).to_contain_text("cannot be taken back")
+    expect(admin_page.get_by_role("dialog")).to_contain_text("cannot be undone")
     axe(admin_page)
     admin_page.get_by_role("button", name="Keep", exact=True).click()
     expect(admin_page.get_by_role("heading", level=1)).to_contain_text(_AT_WORK)

@@ -279,7 +279,7 @@ def test_files_go_up_in_parts_and_an_earlier_job_fills_the_form(
     )
     page.get_by_label("File name").fill("digest.py")
     page.get_by_label("Files to send with the job").set_input_files(tmp_path / "large.bin")
-    expect(page.get_by_role("button", name="Leave out large.bin")).to_be_visible(timeout=90_000)
+    expect(page.get_by_role("button", name="Remove large.bin")).to_be_visible(timeout=90_000)
     assert breaks
     job_id = submit(page)
     assert ended(pool, job_id).state is JobState.SUCCEEDED

@@ -280,7 +280,7 @@ async def test_why_says_when_a_waiting_result_is_accepted(hub: HubDouble) -> Non
     assert "If none does, it is accepted in 9 minutes." in why["sentence"]
     assert "2 results, which do not decide" in why["sentence"]
     assert not why["unsatisfiable"]
-    wanted = {"verify": "quorum:2", "ttl_s": 7_200, "needs": {"host": nodes[0].node_id}}
+    wanted = {"verify": "quorum:2", "ttl_s": 7_200, "needs": {"exclude_hosts": [nodes[1].node_id]}}
     [strict] = await submit(sam, spec=HOUR, **wanted)
     await answer(hub, nodes[:1])
     why = (await sam.get(f"/jobs/{strict}/why")).json()
