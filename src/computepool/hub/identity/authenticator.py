@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from computepool.core.errors import Unauthenticated
 from computepool.core.resources import NodeState
+from computepool.hub.batching import Batcher
 from computepool.hub.clock import Clock
 from computepool.hub.db.session import Store
 from computepool.hub.identity import access
@@ -15,7 +16,6 @@ from computepool.hub.identity.access import NodePrincipal, Principal
 from computepool.hub.identity.signing.secrets import Secrets, parse_key
 from computepool.hub.nodes import rows as node_rows
 from computepool.hub.nodes.rows import NodeKeysRow
-from computepool.hub.together import Together
 from computepool.protocol.tokens import node_token_subject, public_key, signed_by, verify_node_token
 
 HUB_AUDIENCE = "computepool"
@@ -42,7 +42,7 @@ class Authenticator:
         self._store, self._clock, self._secrets = store, clock, secrets
         self._known: dict[str, _Known] = {}
         self._used: dict[str, int] = {}
-        self._looked_up: Together[str, NodeKeysRow] = Together()
+        self._looked_up: Batcher[str, NodeKeysRow] = Batcher()
         self._forgotten = 0  #: how often; what was looked up before the newest is not remembered after it
 
     def forget(self) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from computepool.core.fleet.fleet import Fleet
+from computepool.hub.batching import Batcher
 from computepool.hub.fleet.registry import NodeSession, Registry
-from computepool.hub.together import Together
 from computepool.protocol.nodes.nodes import RegisterRequest
 
 
@@ -22,6 +22,6 @@ class RemoteNodes:
 @dataclass(slots=True)
 class NodesState:
     registry: Registry
-    arriving: Together[Any, NodeSession] = field(default_factory=Together)
-    enrolling: Together[RegisterRequest, tuple[str, str]] = field(default_factory=Together)
+    arriving: Batcher[Any, NodeSession] = field(default_factory=Batcher)
+    enrolling: Batcher[RegisterRequest, tuple[str, str]] = field(default_factory=Batcher)
     elsewhere: RemoteNodes = field(default_factory=RemoteNodes)

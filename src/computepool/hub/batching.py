@@ -21,7 +21,7 @@ class _Waiting(Generic[Request, Answer]):
     future: asyncio.Future[Answer]
 
 
-class Together(Generic[Request, Answer]):
+class Batcher(Generic[Request, Answer]):
     """The first is made at once. What comes meanwhile waits for it, and goes together."""
 
     def __init__(self, *, most: int = 200) -> None:
